@@ -1,0 +1,1 @@
+"""Installs the client on machines over SSH."""

@@ -1,0 +1,1 @@
+"""Data plane: protocol, generator, client, worker and software GPU."""

@@ -1,0 +1,1 @@
+"""Keys, identities and decisions about them."""
