@@ -1,0 +1,1 @@
+"""Build-time generator for driver calls and messages."""

@@ -1,0 +1,1 @@
+"""The data protocol: message definitions and their Python codec."""
