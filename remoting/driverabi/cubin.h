@@ -1,0 +1,26 @@
+// Reads what a cubin (an ELF file for the GPU) says about its kernels: parameter layout, registers,
+// shared and local memory. Never trusts an offset; damaged input gives nullopt.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "driverabi/byte_view.h"
+#include "driverabi/kernel_layout.h"
+
+namespace headrace::driverabi {
+
+// Length of an ELF file, from its header (which must be wholly inside `header`, 64 bytes).
+// Nullopt if it is no 64-bit little-endian ELF.
+std::optional<std::uint64_t> elf_size(Bytes header);
+
+struct CubinInfo {
+  std::uint32_t sm = 0;  // 80 for 8.0; 0 = not understood
+  std::vector<KernelLayout> kernels;
+};
+
+// Kernels only: device functions, aliases and other symbols are passed over.
+std::optional<CubinInfo> read_cubin(Bytes image);
+
+}  // namespace headrace::driverabi
