@@ -146,7 +146,8 @@ TEST_CASE("context storage: a miss is an error, destructors run once at destruct
 
 TEST_CASE("integrity check: fixed answers, and a digest that depends on every part") {
   void** const checks = check_table();
-  const auto check = reinterpret_cast<int (*)(std::uint32_t, std::uint64_t, std::uint8_t*)>(checks[1]);
+  const auto check =
+      reinterpret_cast<int (*)(std::uint32_t, std::uint64_t, std::uint8_t*)>(checks[1]);
   std::uint8_t first[16];
   std::uint8_t second[16];
   CHECK(check(13000, 1, first) == 0);
@@ -169,7 +170,9 @@ TEST_CASE("integrity check: fixed answers, and a digest that depends on every pa
   std::vector<DeviceIdentity> devices(2);
   kHooks.device_identity(0, &devices[0]);
   kHooks.device_identity(1, &devices[1]);
-  CHECK(std::memcmp(headrace::driverabi::integrity_answer(question, devices).data(), first, 16) == 0);
+  CHECK(std::memcmp(headrace::driverabi::integrity_answer(question, devices).data(), first, 16) ==
+        0);
   question.seconds = 1001;
-  CHECK(std::memcmp(headrace::driverabi::integrity_answer(question, devices).data(), first, 16) != 0);
+  CHECK(std::memcmp(headrace::driverabi::integrity_answer(question, devices).data(), first, 16) !=
+        0);
 }

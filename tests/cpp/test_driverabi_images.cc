@@ -26,7 +26,8 @@ std::vector<std::uint8_t> read_image(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-const abi::KernelLayout* find(const std::vector<abi::KernelLayout>& kernels, const std::string& part) {
+const abi::KernelLayout* find(const std::vector<abi::KernelLayout>& kernels,
+                              const std::string& part) {
   for (const abi::KernelLayout& kernel : kernels) {
     if (kernel.name.find(part) != std::string::npos) return &kernel;
   }
@@ -195,7 +196,8 @@ TEST_CASE("images by address: wrapper, cubin, text, and what is none") {
 
 TEST_CASE("truncated and damaged images never read outside and never crash") {
   std::minstd_rand random(20);
-  for (const char* name : {"sm_80.cubin", "sm_120.cubin", "zstd.fatbin", "lz4.fatbin", "sm_80.ptx"}) {
+  for (const char* name :
+       {"sm_80.cubin", "sm_120.cubin", "zstd.fatbin", "lz4.fatbin", "sm_80.ptx"}) {
     const std::vector<std::uint8_t> good = read_image(name);
     for (int round = 0; round < 300; ++round) {
       // An exact-size heap copy, so that a sanitizer sees a read of one byte too many.
