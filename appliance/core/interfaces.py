@@ -1,0 +1,54 @@
+"""Where the domain meets the world: the parts of the appliance implement these, and find each
+other through them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from appliance.core.gpu import Gpu
+from appliance.core.ids import ReservationId, WorkerPid
+from appliance.core.reservation import Reservation
+
+Clock = Callable[[], float]
+"""Seconds since 1970, as certificates and people count."""
+
+
+class Inventory(Protocol):
+    """Finds the GPUs of this appliance."""
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs that can be lent."""
+        ...
+
+
+class ReservationStore(Protocol):
+    """Keeps reservations that have not ended."""
+
+    def put(self, reservation: Reservation) -> None:
+        """Add or replace; one that has ended is forgotten."""
+        ...
+
+    def get(self, reservation: ReservationId) -> Reservation | None:
+        """The reservation, unless it has ended or never was."""
+        ...
+
+    def all(self) -> Iterable[Reservation]:
+        """All that have not ended."""
+        ...
+
+
+class Workers(Protocol):
+    """The worker processes, for who must know when one is trusted, and when it is gone."""
+
+    def authenticated(self, pid: WorkerPid) -> None:
+        """The worker's peer has shown a certificate that is accepted."""
+        ...
+
+    def reported(self, pid: WorkerPid) -> None:
+        """The worker has told the log why its connection ended."""
+        ...
+
+    async def finish(self, pid: WorkerPid, grace_seconds: float) -> None:
+        """Return when the worker is gone; kill it after the grace. Unknown ones are gone."""
+        ...
