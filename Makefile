@@ -53,7 +53,7 @@ bench: build ## Measure calls, launches and copies next to a raw TLS connection
 	@scripts/bench
 
 demo: build ## Run real CUDA programs on this machine without a GPU, through TLS
-	@$(PYTHON) docs/tutorial/demo.py
+	@$(PYTHON) -m docs.tutorial.demo
 
 fuzz: setup ## Fuzz the decoders (FUZZ_SECONDS each, 60 by default)
 	@scripts/fuzz $(FUZZ_SECONDS) $(JOBS)
