@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "remoting/softgpu/exec/kernel_abi.h"
+#include "softgpu/exec/kernel_abi.h"
 
 namespace headrace::softgpu {
 
