@@ -4,8 +4,7 @@
 // The Reader never reads past its span and never throws: the first short read makes ok() false for
 // good, and every later read answers zero or empty. So a decoder reads all its fields first and
 // asks ok() once at its end.
-#ifndef HEADRACE_REMOTING_COMMON_BYTES_H_
-#define HEADRACE_REMOTING_COMMON_BYTES_H_
+#pragma once
 
 #include <bit>
 #include <cstddef>
@@ -185,5 +184,3 @@ class Reader {
 };
 
 }  // namespace headrace
-
-#endif  // HEADRACE_REMOTING_COMMON_BYTES_H_
