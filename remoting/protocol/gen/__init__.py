@@ -1,0 +1,1 @@
+"""Generated: the messages' codec for Python."""
