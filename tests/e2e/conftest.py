@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,23 @@ from docs.tutorial.catalogue import ROOT, Workshop, front_end_settings, prepare
 
 BUILD = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release")
 """The build under test; `make test-asan` names another."""
+
+
+def sanitizer_settings(build: Path) -> dict[str, str]:
+    """What an ordinary program needs in order to load libraries built with AddressSanitizer."""
+    if "HEADRACE_SANITIZE:STRING=address" not in (build / "CMakeCache.txt").read_text():
+        return {}
+    libraries = []
+    for name in ("libasan.so", "libubsan.so"):
+        command = ["g++", f"-print-file-name={name}"]
+        found = subprocess.run(command, check=True, capture_output=True, text=True)
+        libraries.append(found.stdout.strip())
+    return {
+        "LD_PRELOAD": ":".join(libraries),
+        # leaks would be those of the front ends and of Python
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +56,16 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def direct(build: Path, kernel_cache: Path) -> dict[str, str]:
-    """The environment of a program that uses the software GPU without any network."""
+def plain_environment(build: Path) -> dict[str, str]:
+    """The environment of a program that knows nothing of a GPU."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    return kept | {
+    return kept | sanitizer_settings(build)
+
+
+@pytest.fixture(scope="session")
+def direct(build: Path, kernel_cache: Path, plain_environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a program that uses the software GPU without any network."""
+    return plain_environment | {
         "LD_LIBRARY_PATH": str(build / "lib/softgpu"),
         "HEADRACE_SOFTGPU_CACHE": str(kernel_cache / "softgpu"),
         **front_end_settings(kernel_cache),
