@@ -3,5 +3,6 @@
 from remoting.codegen.emit.coverage import coverage_page
 from remoting.codegen.emit.cpp import cpp_files, message_files
 from remoting.codegen.emit.python import python_codec
+from remoting.codegen.emit.vectors import vector_file
 
-__all__ = ["coverage_page", "cpp_files", "message_files", "python_codec"]
+__all__ = ["coverage_page", "cpp_files", "message_files", "python_codec", "vector_file"]
