@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from remoting.codegen.emit import coverage_page, cpp_files, message_files, python_codec, vector_file
+from remoting.codegen.emit import (
+    coverage_page,
+    cpp_files,
+    message_files,
+    python_codec,
+    type_list,
+    vector_file,
+)
 from remoting.codegen.errors import SpecError
 from remoting.codegen.headers import read_headers
 from remoting.codegen.passes import build_api
@@ -59,6 +66,7 @@ def main(
             protocol = read_protocol(MESSAGES)
             files = cpp_files(api) | message_files(protocol)
             files["test_vectors.inc"] = vector_file(protocol, api, VECTORS)
+            files["type_list.inc"] = type_list(protocol, api)
             for name, text in files.items():
                 write_if_changed(out / name, text)
     except SpecError as error:
