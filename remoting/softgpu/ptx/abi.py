@@ -16,7 +16,14 @@ ENV = {
 ENV_SIZE = 160
 
 #: sg_services: function -> offset
-SERVICES = {"barrier": 8, "barrier_n": 16, "arrive": 24, "barrier_reduce": 32, "yield": 40, "trap": 48}
+SERVICES = {
+    "barrier": 8,
+    "barrier_n": 16,
+    "arrive": 24,
+    "barrier_reduce": 32,
+    "yield": 40,
+    "trap": 48,
+}
 
 KERNEL_NEEDS_FIBERS = 1
 KERNEL_DYNAMIC_SHARED = 2

@@ -42,7 +42,9 @@ _LOC = re.compile(
 )
 _PRAGMA = re.compile(r'\.pragma\s+"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
 _STATEMENT = re.compile(r'(?:[^;{}"]+|\{[^;{}]*\})*;')
-_INSTRUCTION = re.compile(rf"(?:@\s*(!?)\s*({IDENT})\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)*)\s*(.*)$", re.S)
+_INSTRUCTION = re.compile(
+    rf"(?:@\s*(!?)\s*({IDENT})\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)*)\s*(.*)$", re.S
+)
 _REGISTER = re.compile(rf"({IDENT})\s*(?:<\s*(\d+)\s*>)?$")
 _NAME = re.compile(rf"{IDENT}$")
 _SYMBOL = re.compile(rf"({IDENT})\s*(?:([-+])\s*(\w+))?$")
@@ -126,7 +128,8 @@ class _BodyParser:
                 pos = match.end()
             else:
                 raise invalid(
-                    f"cannot read the statement {' '.join(text[pos : pos + 40].split())!r}", self.line(pos)
+                    f"cannot read the statement {' '.join(text[pos : pos + 40].split())!r}",
+                    self.line(pos),
                 )
 
     def _declare(self, name: str, pos: int) -> str:
@@ -159,7 +162,14 @@ class _BodyParser:
             return
         elif match := _INSTRUCTION.match(text):
             self.items.append(
-                _Pending(pos, self.scope, match.group(2), bool(match.group(1)), match.group(3), match.group(4))
+                _Pending(
+                    pos,
+                    self.scope,
+                    match.group(2),
+                    bool(match.group(1)),
+                    match.group(3),
+                    match.group(4),
+                )
             )
         else:
             raise invalid(f"unknown statement {text.split()[0]}", self.line(pos))
@@ -251,7 +261,11 @@ class _BodyParser:
         if not text.endswith(close):
             raise self._bad(text, item)
         inner = text[1:-1].strip()
-        return tuple(self._operand(p.strip(), item) for p in declarations.split_top(inner)) if inner else ()
+        return (
+            tuple(self._operand(p.strip(), item) for p in declarations.split_top(inner))
+            if inner
+            else ()
+        )
 
     def _address(self, text: str, item: _Pending) -> Addr:
         match = _ADDRESS.match(text[1:-1].strip()) if text.endswith("]") else None

@@ -13,7 +13,17 @@ from .literals import f64_bits
 
 LANES = 32
 
-_INT_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64}
+_INT_BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "i128": 128,
+    "half": 16,
+    "float": 32,
+    "double": 64,
+}
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
@@ -127,7 +137,8 @@ class Builder:
         return Value(self.raw(f"fcmp {op} {a.type} {a.ref}, {b.ref}"), "i1", a.lanes)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
-        assert a.type == b.type and condition.lanes == a.lanes, (condition, a, b)
+        assert a.type == b.type, (a, b)
+        assert condition.lanes == a.lanes, (condition, a)
         return Value(self.raw(f"select {condition.typed}, {a.typed}, {b.typed}"), a.elem, a.lanes)
 
     def cast(self, op: str, a: Value, elem: str) -> Value:
@@ -162,7 +173,8 @@ class Builder:
 
     def convert_call(self, function: str, elem: str, a: Value) -> Value:
         """An intrinsic whose name carries the result type and the argument type."""
-        name = f"{function}.v{a.lanes}{_SUFFIX.get(elem, elem)}.v{a.lanes}{_SUFFIX.get(a.elem, a.elem)}"
+        types = [_SUFFIX.get(t, t) for t in (elem, a.elem)]
+        name = f"{function}.v{a.lanes}{types[0]}.v{a.lanes}{types[1]}"
         result = f"<{a.lanes} x {elem}>"
         self.declare(f"{result} @{name}({a.type})")
         return Value(self.raw(f"call {result} @{name}({a.typed})"), elem, a.lanes)
@@ -170,14 +182,18 @@ class Builder:
     def splat(self, ref: str, elem: str, lanes: int = LANES) -> Value:
         """A scalar in every lane."""
         one = self.raw(f"insertelement <{lanes} x {elem}> poison, {elem} {ref}, i32 0")
-        text = f"shufflevector <{lanes} x {elem}> {one}, <{lanes} x {elem}> poison, <{lanes} x i32> zeroinitializer"
+        vector = f"<{lanes} x {elem}>"
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        text = f"shufflevector {vector} {one}, {vector} poison, {zeros}"
         return Value(self.raw(text), elem, lanes)
 
     def shuffle(self, a: Value, b: Value | None, order: list[int]) -> Value:
         second = b.typed if b is not None else f"{a.type} poison"
         picks = ", ".join(f"i32 {k}" for k in order)
         return Value(
-            self.raw(f"shufflevector {a.typed}, {second}, <{len(order)} x i32> <{picks}>"), a.elem, len(order)
+            self.raw(f"shufflevector {a.typed}, {second}, <{len(order)} x i32> <{picks}>"),
+            a.elem,
+            len(order),
         )
 
     def parts(self, a: Value, lanes: int) -> list[Value]:
@@ -189,7 +205,8 @@ class Builder:
         while len(pieces) > 1:
             width = 2 * pieces[0].lanes
             pieces = [
-                self.shuffle(pieces[k], pieces[k + 1], list(range(width))) for k in range(0, len(pieces), 2)
+                self.shuffle(pieces[k], pieces[k + 1], list(range(width)))
+                for k in range(0, len(pieces), 2)
             ]
         return pieces[0]
 
@@ -200,7 +217,7 @@ class Builder:
     def from_mask(self, ref: str) -> Value:
         return Value(self.raw(f"bitcast i32 {ref} to <32 x i1>"), "i1")
 
-    # ------------------------------------------------------------------ memory of the function itself
+    # ------------------------------------------------------------------ the function's own memory
     def load(self, elem: str, pointer: str, lanes: int = LANES, align: int | None = None) -> Value:
         suffix = f", align {align}" if align else ""
         return Value(self.raw(f"load <{lanes} x {elem}>, ptr {pointer}{suffix}"), elem, lanes)

@@ -9,7 +9,6 @@ where they can meet.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from .errors import UnsupportedForm, invalid
 from .inline import Kernel
@@ -18,11 +17,15 @@ from .model import Guard, Instr, Label, Module, Reg, Sym
 
 @dataclass(frozen=True, slots=True)
 class Jump:
+    """All lanes go on at the target."""
+
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
+    """Lanes for which the guard holds go one way, the others the other."""
+
     guard: Guard
     taken: str
     other: str
@@ -30,13 +33,15 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
+    """Each lane goes to the target that its index selects."""
+
     index: Reg
     targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    pass
+    """The lanes have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,13 @@ class Barrier:
     next: str
 
 
-End = Union[Jump, Branch, Switch, Exit, Barrier]
+End = Jump | Branch | Switch | Exit | Barrier
 
 
 @dataclass(slots=True)
 class Block:
+    """Instructions without a branch among them, and what comes after."""
+
     name: str
     instrs: list[Instr] = field(default_factory=list)
     end: End = field(default_factory=Exit)
@@ -80,7 +87,11 @@ class Layout:
 
 def is_barrier(instr: Instr) -> bool:
     """Does the instruction make the warp wait for other warps?"""
-    return instr.opcode in ("bar", "barrier") and ".warp." not in instr.form and ".arrive" not in instr.form
+    return (
+        instr.opcode in ("bar", "barrier")
+        and ".warp." not in instr.form
+        and ".arrive" not in instr.form
+    )
 
 
 class _Builder:
@@ -115,7 +126,9 @@ class _Builder:
         if instr.form in ("bra", "bra.uni"):
             target = self._label(instr)
             following = self.new()
-            block.end = Jump(target) if instr.guard is None else Branch(instr.guard, target, following.name)
+            block.end = (
+                Jump(target) if instr.guard is None else Branch(instr.guard, target, following.name)
+            )
             return following
         ends = opcode in ("ret", "exit", "trap", "brx") or is_barrier(instr)
         if not ends:
@@ -202,15 +215,21 @@ def _components(nodes: list[int], edges: dict[int, list[int]]) -> list[list[int]
 
 
 def _order(
-    nodes: list[int], edges: dict[int, list[int]], entries: set[int], out: list[int], spans: list[tuple[int, int]]
+    nodes: list[int],
+    edges: dict[int, list[int]],
+    entries: set[int],
+    out: list[int],
+    spans: list[tuple[int, int]],
 ) -> None:
-    """Append the nodes in weak topological order; ``spans`` gets (header, last block) of each loop."""
+    """Append the nodes in weak topological order, and (header, last block) of each loop."""
     for component in _components(nodes, edges):
         if len(component) == 1 and component[0] not in edges[component[0]]:
             out.append(component[0])
             continue
         members = set(component)
-        targets = {t for n in nodes if n not in members for t in edges[n] if t in members} | (entries & members)
+        targets = {t for n in nodes if n not in members for t in edges[n] if t in members} | (
+            entries & members
+        )
         head = min(targets or members)
         out.append(head)
         rest = sorted(members - {head})

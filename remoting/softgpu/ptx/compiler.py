@@ -75,7 +75,9 @@ def compile_kernel(text: str, kernel: str, target: TargetSpec) -> bytes:
     try:
         module = llvm.parse_assembly(ir)
     except RuntimeError as error:
-        raise PtxError("invalid_ptx", f"kernel {kernel}: generated code is not valid: {error}") from error
+        raise PtxError(
+            "invalid_ptx", f"kernel {kernel}: generated code is not valid: {error}"
+        ) from error
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     options = llvm.PipelineTuningOptions(speed_level=opt)

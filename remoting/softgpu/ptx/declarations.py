@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Union
 
 from .errors import PtxError, invalid
 from .literals import IDENT, f32_bits, f64_bits, parse_literal
@@ -22,7 +21,7 @@ _LINKAGE = ("visible", "extern", "weak", "common")
 _SPACES = ("global", "const", "shared", "param", "local", "reg")
 _OPAQUE = ("texref", "samplerref", "surfref")
 
-Nested = Union[str, list["Nested"]]
+Nested = str | list["Nested"]
 
 
 def split_top(text: str) -> list[str]:
@@ -42,7 +41,7 @@ def split_top(text: str) -> list[str]:
 
 
 def parse_variables(text: str, offset: int, line: int) -> list[Variable]:
-    """``.global .align 4 .b8 a[4] = {1, 2}, b`` -> variables.  Opaque types come back with count -1."""
+    """``.global .align 4 .b8 a[4] = {1, 2}, b`` -> variables.  Opaque types have count -1."""
     source = text
     managed = False
     if match := _ATTRIBUTE.search(source):
@@ -79,9 +78,14 @@ def parse_variables(text: str, offset: int, line: int) -> list[Variable]:
         if match is None:
             raise invalid(f"cannot read the declaration of {part.strip()[:40]!r}", line)
         variable = Variable(
-            match.group(1), space, type_name, align or TYPE_BYTES[type_name] * vector, vector,
-            offset, linkage,
-        )  # fmt: skip
+            match.group(1),
+            space,
+            type_name,
+            align or TYPE_BYTES[type_name] * vector,
+            vector,
+            offset,
+            linkage,
+        )
         dims = [int(d, 0) if d else 0 for d in _DIMENSION.findall(match.group(2))]
         if match.group(3):
             _initialise(variable, match.group(3).strip(), dims, vector, line)
@@ -198,7 +202,9 @@ def _value(text: str, type_name: str, line: int) -> int | InitRef | tuple[int, I
     if mask is None:
         if width != 64:
             raise PtxError(
-                "unsupported_form", f"address of {reference.symbol} in a .{type_name} initialiser", line
+                "unsupported_form",
+                f"address of {reference.symbol} in a .{type_name} initialiser",
+                line,
             )
         return reference
     bits = int(mask, 16)

@@ -16,7 +16,7 @@ from .families import load_all, sync
 from .generator import CARRY, Generator
 from .inline import Kernel, flatten
 from .layout import globals_layout, kernel_layout
-from .model import Guard, Instr, Int, Module, Operand, Pair, Reg, Vec
+from .model import Addr, Args, Guard, Instr, Module, Not, Operand, Pair, Reg, Vec
 
 #: Turns of a loop that may be waiting for another lane before the other lanes get their chance.
 SPIN_LIMIT = 64
@@ -33,15 +33,13 @@ def is_strong(instr: Instr) -> bool:
 def _registers(operand: Operand) -> list[str]:
     if isinstance(operand, Reg):
         return [operand.name]
-    if isinstance(operand, Vec):
-        return [r for item in operand.items for r in _registers(item)]
+    if isinstance(operand, Not):
+        return [operand.reg.name]
+    if isinstance(operand, Addr):
+        return _registers(operand.base)
     if isinstance(operand, Pair):
         return _registers(operand.first) + _registers(operand.second)
-    if hasattr(operand, "reg"):
-        return [operand.reg.name]
-    if hasattr(operand, "base"):
-        return _registers(operand.base)
-    if hasattr(operand, "items") and isinstance(operand.items, tuple):
+    if isinstance(operand, (Vec, Args)):
         return [r for item in operand.items for r in _registers(item)]
     return []
 
@@ -75,7 +73,11 @@ def private_registers(module: Module, layout: Layout) -> set[str]:
             note(end.index.name, number, False)
         elif isinstance(end, Barrier):
             shared.update(r for op in end.instr.ops for r in _registers(op))
-    return {name for name, written in first_write.items() if written and name not in shared and name != CARRY}
+    return {
+        name
+        for name, written in first_write.items()
+        if written and name not in shared and name != CARRY
+    }
 
 
 class _KernelWriter:
@@ -84,14 +86,18 @@ class _KernelWriter:
         self.b = g.b
         self.layout = g.layout
         self.place = {block.name: k for k, block in enumerate(g.layout.blocks)}
-        self.barriers = [k for k, block in enumerate(g.layout.blocks) if isinstance(block.end, Barrier)]
+        self.barriers = [
+            k for k, block in enumerate(g.layout.blocks) if isinstance(block.end, Barrier)
+        ]
         self.strong = self._strong_loops()
 
     def _strong_loops(self) -> set[int]:
         """Headers of loops that may wait for other threads."""
         found = set()
         for head, last in self.layout.spans:
-            if any(is_strong(i) for block in self.layout.blocks[head : last + 1] for i in block.instrs):
+            if any(
+                is_strong(i) for block in self.layout.blocks[head : last + 1] for i in block.instrs
+            ):
                 found.add(head)
         return found
 
@@ -266,7 +272,9 @@ class _KernelWriter:
         for kind, names in g.scratch.items():
             for name in names:
                 b.emit(f"{name} = alloca {kind}, align 64")
-        slots = [f"%m{k}" for k in range(len(self.layout.blocks))] + [f"%parked{k}" for k in self.barriers]
+        slots = [f"%m{k}" for k in range(len(self.layout.blocks))] + [
+            f"%parked{k}" for k in self.barriers
+        ]
         for slot in [*slots, "%turns", "%live"]:
             b.emit(f"{slot} = alloca i32")
             b.emit(f"store i32 0, ptr {slot}")
@@ -294,7 +302,11 @@ class _KernelWriter:
         y, z = b.bin("urem", row, height), b.bin("udiv", row, height)
         b.jump("start")
         b.label("start")
-        for axis, flat, deep in (("x", "%linear", x), ("y", "zeroinitializer", y), ("z", "zeroinitializer", z)):
+        for axis, flat, deep in (
+            ("x", "%linear", x),
+            ("y", "zeroinitializer", y),
+            ("z", "zeroinitializer", z),
+        ):
             b.emit(f"%tid.{axis} = phi <32 x i32> [ {flat}, %flat ], [ {deep.ref}, %deep ]")
         b.jump("C0")
 
@@ -316,8 +328,10 @@ def _descriptor(g: Generator, fibers: bool) -> str:
     if pairs:
         lines.append(f"@sgk.params = private constant [{len(pairs)} x i32] [{table}]")
     lines.append(
-        f"@{abi.DESC_SYMBOL} = constant {{ i32, i32, ptr, ptr, i32, i32, i32, i32, ptr, i32, [3 x i32], i32 }} "
-        f"{{ i32 {abi.ABI_VERSION}, i32 {flags}, ptr @sgk.name, ptr @sgk.entry, i32 {memory.static_shared}, "
+        f"@{abi.DESC_SYMBOL} = constant "
+        "{ i32, i32, ptr, ptr, i32, i32, i32, i32, ptr, i32, [3 x i32], i32 } "
+        f"{{ i32 {abi.ABI_VERSION}, i32 {flags}, ptr @sgk.name, ptr @sgk.entry, "
+        f"i32 {memory.static_shared}, "
         f"i32 {memory.local_bytes}, i32 {memory.param_bytes}, i32 {len(memory.params)}, {params}, "
         f"i32 {threads}, [3 x i32] [{req}], i32 {registers} }}"
     )
@@ -357,7 +371,6 @@ def generate(module: Module, name: str) -> tuple[str, int]:
 def _check_parameters(module: Module, kernel: Kernel) -> None:
     for param in kernel.entry.params:
         if param.space != "param" or param.count < 0:
-            raise UnsupportedForm(f"kernel parameter {param.name}", module.line(kernel.entry.offset))
-
-
-__all__ = ["Int", "generate", "is_strong", "private_registers"]
+            raise UnsupportedForm(
+                f"kernel parameter {param.name}", module.line(kernel.entry.offset)
+            )

@@ -96,7 +96,9 @@ def find(name: str) -> Form | None:
         for pattern in _by_opcode.get(name.split(".", 1)[0], ()):
             match = pattern.regex.fullmatch(name)
             if match is not None:
-                slots = {key: (value or "").removeprefix(".") for key, value in match.groupdict().items()}
+                slots = {
+                    key: (value or "").removeprefix(".") for key, value in match.groupdict().items()
+                }
                 _found[name] = Form(pattern, slots)
                 break
     return _found[name]

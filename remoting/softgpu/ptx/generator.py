@@ -38,7 +38,12 @@ class Generator:
     """State while one kernel is generated."""
 
     def __init__(
-        self, module: Module, kernel: Kernel, layout: Layout, memory: KernelLayout, globals_: GlobalsLayout
+        self,
+        module: Module,
+        kernel: Kernel,
+        layout: Layout,
+        memory: KernelLayout,
+        globals_: GlobalsLayout,
     ) -> None:
         self.module = module
         self.kernel = kernel
@@ -111,7 +116,11 @@ class Generator:
             address = self.symbol(op)
             if type_bits(type_name) == 64:
                 return address
-            if type_bits(type_name) == 32 and self.space_of(op.name) in ("shared", "local", "param"):
+            if type_bits(type_name) == 32 and self.space_of(op.name) in (
+                "shared",
+                "local",
+                "param",
+            ):
                 return b.cast("trunc", address, "i32")
             raise self.invalid(f"address of {op.name} as .{type_name}")
         raise self.invalid("operand of the wrong kind")
@@ -185,7 +194,11 @@ class Generator:
         if space in ("global", "const"):
             offset = self.globals.offsets[sym.name] + sym.offset
             return b.splat(b.raw(f"add i64 %globals.i, {offset}"), "i64")
-        table = {"shared": self.memory.shared, "local": self.memory.local, "param": self.memory.param}[space]
+        table = {
+            "shared": self.memory.shared,
+            "local": self.memory.local,
+            "param": self.memory.param,
+        }[space]
         return b.const("i64", table[sym.name] + sym.offset)
 
     # ------------------------------------------------------------------ calls out of the kernel

@@ -142,14 +142,20 @@ class _Inliner:
         if function is None:
             if name not in EXTERNAL:
                 raise invalid(f"function {name} is called but not defined", line)
-            self.kernel.stmts.append(Instr(f"call.{name}", (*returns, *arguments), None, call.offset))
+            self.kernel.stmts.append(
+                Instr(f"call.{name}", (*returns, *arguments), None, call.offset)
+            )
         else:
             self._inline(function, returns, arguments, line)
         if after is not None:
             self.kernel.stmts.append(after)
 
     def _inline(
-        self, function: Function, returns: tuple[Operand, ...], arguments: tuple[Operand, ...], line: int
+        self,
+        function: Function,
+        returns: tuple[Operand, ...],
+        arguments: tuple[Operand, ...],
+        line: int,
     ) -> None:
         if function.name in self.stack:
             raise UnsupportedForm(f"recursive call of {function.name}", line)
@@ -164,7 +170,9 @@ class _Inliner:
         for each in (function.regs, function.tables):
             names.update({name: name + suffix for name in each})
         for var in function.vars.values():
-            names[var.name] = f"{function.name}::{var.name}" if var.space == "shared" else var.name + suffix
+            names[var.name] = (
+                f"{function.name}::{var.name}" if var.space == "shared" else var.name + suffix
+            )
         names.update({s.name: s.name + suffix for s in function.stmts if isinstance(s, Label)})
         for parameter, value in zip(formal, actual, strict=True):
             if parameter.space != "param" or not isinstance(value, Sym) or value.offset:
@@ -231,7 +239,12 @@ class _Promoter:
             return
         access = _param_type(stmt.form)
         for index, op in enumerate(stmt.ops):
-            if access and isinstance(op, Addr) and isinstance(op.base, Sym) and op.base.name in params:
+            if (
+                access
+                and isinstance(op, Addr)
+                and isinstance(op.base, Sym)
+                and op.base.name in params
+            ):
                 kind, type_name, count = access
                 if index == (1 if kind == "ld" else 0):
                     size, start = TYPE_BYTES[type_name], op.base.offset + op.offset
@@ -246,7 +259,11 @@ class _Promoter:
             return [stmt]
         kind, type_name, count = access
         address = stmt.ops[1 if kind == "ld" else 0]
-        if not isinstance(address, Addr) or not isinstance(address.base, Sym) or address.base.name not in params:
+        if (
+            not isinstance(address, Addr)
+            or not isinstance(address.base, Sym)
+            or address.base.name not in params
+        ):
             return [stmt]
         name, start = address.base.name, address.base.offset + address.offset
         if name in self.memory:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .layout import GLOBALS_ALIGN, Relocation, align_up, globals_image, globals_layout, parameter_offsets
+from .layout import (
+    GLOBALS_ALIGN,
+    Relocation,
+    align_up,
+    globals_image,
+    globals_layout,
+    parameter_offsets,
+)
 from .model import Function, Module
 from .scan import scan_module
 
@@ -62,7 +69,11 @@ def _kernel(module: Module, function: Function) -> KernelInfo:
         place = text.find(space + " ", start, end)
         while place >= 0:
             # a declaration, not part of an instruction
-            before = text[:place].rstrip(" \t")[-1:] if place - start < 64 else text[place - 32 : place].rstrip(" \t")[-1:]
+            before = (
+                text[:place].rstrip(" \t")[-1:]
+                if place - start < 64
+                else text[place - 32 : place].rstrip(" \t")[-1:]
+            )
             if before in ("\n", ";", "{", "}", ""):
                 size_here = _declared_bytes(module, function, place)
                 if space == ".shared":
@@ -71,7 +82,13 @@ def _kernel(module: Module, function: Function) -> KernelInfo:
                     local += size_here
             place = text.find(space + " ", place + 1, end)
     return KernelInfo(
-        function.name, params, size, shared, align_up(local, 16), limit[0] * limit[1] * limit[2], function.req_ntid
+        function.name,
+        params,
+        size,
+        shared,
+        align_up(local, 16),
+        limit[0] * limit[1] * limit[2],
+        function.req_ntid,
     )
 
 
@@ -100,18 +117,33 @@ def inspect_module(text: str) -> ModuleInfo:
             original = known[name]
             kernels.append(
                 KernelInfo(
-                    alias, original.params, original.param_bytes, original.static_shared, original.local_bytes,
-                    original.max_threads, original.req_ntid,
+                    alias,
+                    original.params,
+                    original.param_bytes,
+                    original.static_shared,
+                    original.local_bytes,
+                    original.max_threads,
+                    original.req_ntid,
                 )
-            )  # fmt: skip
+            )
     variables = [
         GlobalInfo(
-            name, offset, module.variables[name].size, module.variables[name].align,
+            name,
+            offset,
+            module.variables[name].size,
+            module.variables[name].align,
             module.variables[name].space == "const",
         )
         for name, offset in layout.offsets.items()
-    ]  # fmt: skip
+    ]
     return ModuleInfo(
-        f"{module.version[0]}.{module.version[1]}", module.target, kernels, variables, layout.size,
-        GLOBALS_ALIGN, image, relocations, sorted(layout.broken),
-    )  # fmt: skip
+        f"{module.version[0]}.{module.version[1]}",
+        module.target,
+        kernels,
+        variables,
+        layout.size,
+        GLOBALS_ALIGN,
+        image,
+        relocations,
+        sorted(layout.broken),
+    )

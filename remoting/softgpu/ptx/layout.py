@@ -1,4 +1,4 @@
-"""Where things lie: the module's globals block, and a kernel's shared, local and parameter memory."""
+"""Where things lie: the module's globals, and a kernel's shared, local and parameter memory."""
 
 from __future__ import annotations
 
@@ -146,9 +146,13 @@ def kernel_layout(module: Module, kernel: Kernel, globals_: GlobalsLayout) -> Ke
         elif var.space == "local" and name in used:
             raise UnsupportedForm(".local at module scope", module.line(used[name]))
         elif name in used and name in globals_.broken:
-            raise UnsupportedForm(f"variable {name}: {globals_.broken[name]}", module.line(used[name]))
+            raise UnsupportedForm(
+                f"variable {name}: {globals_.broken[name]}", module.line(used[name])
+            )
         elif var.space in ("global", "const") and name in kernel.vars:
-            raise UnsupportedForm(f".{var.space} inside a function", module.line(kernel.entry.offset))
+            raise UnsupportedForm(
+                f".{var.space} inside a function", module.line(kernel.entry.offset)
+            )
     result.local_bytes = align_up(result.local_bytes, 16)
     for var in dynamic:
         result.shared[var.name] = align_up(result.static_shared, 16)
@@ -156,6 +160,8 @@ def kernel_layout(module: Module, kernel: Kernel, globals_: GlobalsLayout) -> Ke
     result.params, result.param_bytes = parameter_offsets(kernel.entry)
     for param, (offset, _) in zip(kernel.entry.params, result.params, strict=True):
         if param.name in result.param:
-            raise invalid(f"parameter {param.name} is declared twice", module.line(kernel.entry.offset))
+            raise invalid(
+                f"parameter {param.name} is declared twice", module.line(kernel.entry.offset)
+            )
         result.param[param.name] = offset
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 #: Size in bytes of every type that a variable or register may have.
 TYPE_BYTES: dict[str, int] = {
@@ -51,7 +51,7 @@ class Sym(NamedTuple):
 class Addr(NamedTuple):
     """``[base + offset]``."""
 
-    base: Union[Reg, Sym, Int]
+    base: Reg | Sym | Int
     offset: int
 
 
@@ -84,7 +84,7 @@ class Args(NamedTuple):
     items: tuple[Operand, ...]
 
 
-Operand = Union[Reg, Sreg, Int, Float, Sym, Addr, Vec, Pair, Not, Sink, Args]
+Operand = Reg | Sreg | Int | Float | Sym | Addr | Vec | Pair | Not | Sink | Args
 
 
 class Guard(NamedTuple):
@@ -96,7 +96,7 @@ class Guard(NamedTuple):
 
 @dataclass(slots=True)
 class Instr:
-    """One instruction.  ``form`` is the opcode with all modifiers; ``offset`` its place in the text."""
+    """One instruction.  ``form`` is the opcode with all modifiers; ``offset`` is its place."""
 
     form: str
     ops: tuple[Operand, ...]
@@ -115,7 +115,7 @@ class Label:
     name: str
 
 
-Stmt = Union[Instr, Label]
+Stmt = Instr | Label
 
 
 class InitRef(NamedTuple):
@@ -128,7 +128,7 @@ class InitRef(NamedTuple):
 
 @dataclass(slots=True)
 class Variable:
-    """A variable, or a parameter.  ``count`` is the number of elements (0: dynamic shared memory)."""
+    """A variable, or a parameter.  ``count``: elements (0: dynamic shared memory)."""
 
     name: str
     space: str

@@ -35,7 +35,9 @@ _TUNING = re.compile(
     r"\.(maxntid|reqntid|minnctapersm|maxnctapersm|maxnreg|noreturn|abi_preserve|abi_preserve_control|"
     r"reqnctapercluster|maxclusterrank|explicitcluster|blocksareclusters|pragma)\b([^.]*)"
 )
-_VARIABLE = re.compile(r"\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(global|const|shared|param)\b")
+_VARIABLE = re.compile(
+    r"\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(global|const|shared|param)\b"
+)
 _ALIAS = re.compile(rf"\.alias\s+({IDENT})\s*,\s*({IDENT})\s*$")
 
 
@@ -124,7 +126,7 @@ class _Scanner:
         raise invalid(f"unexpected end of the text inside {what}", self.line(len(self.text)))
 
     def _head(self) -> tuple[str, int, str]:
-        """Text up to the next brace or semicolon outside comments: (head, its end, what ended it)."""
+        """(Text up to the next brace or semicolon, without comments; its end; what ended it)."""
         parts: list[str] = []
         pos, text = self.pos, self.text
         while True:

@@ -1,4 +1,4 @@
-"""Compiles PTX with the translator, links it with the device helpers, and runs it through launcher.c."""
+"""Compiles PTX, links it with the device helpers, and runs it through launcher.c."""
 
 from __future__ import annotations
 
@@ -26,24 +26,40 @@ class Env(ctypes.Structure):
     """sg_warp_env."""
 
     _fields_ = [
-        ("params", ctypes.c_void_p), ("shared", ctypes.c_void_p), ("local", ctypes.c_void_p),
-        ("globals", ctypes.c_void_p), ("ctaid", ctypes.c_uint32 * 3), ("nctaid", ctypes.c_uint32 * 3),
-        ("ntid", ctypes.c_uint32 * 3), ("warp", ctypes.c_uint32), ("threads", ctypes.c_uint32),
-        ("dynamic_shared", ctypes.c_uint32), ("shared_bytes", ctypes.c_uint32), ("clock_hi", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32), ("local_bytes", ctypes.c_uint32), ("grid_id", ctypes.c_uint64),
-        ("arena_lo", ctypes.c_uint64), ("arena_hi", ctypes.c_uint64), ("pinned_lo", ctypes.c_uint64),
-        ("pinned_hi", ctypes.c_uint64), ("services", ctypes.c_void_p), ("block", ctypes.c_void_p),
+        ("params", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+        ("local", ctypes.c_void_p),
+        ("globals", ctypes.c_void_p),
+        ("ctaid", ctypes.c_uint32 * 3),
+        ("nctaid", ctypes.c_uint32 * 3),
+        ("ntid", ctypes.c_uint32 * 3),
+        ("warp", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("dynamic_shared", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32),
+        ("clock_hi", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("local_bytes", ctypes.c_uint32),
+        ("grid_id", ctypes.c_uint64),
+        ("arena_lo", ctypes.c_uint64),
+        ("arena_hi", ctypes.c_uint64),
+        ("pinned_lo", ctypes.c_uint64),
+        ("pinned_hi", ctypes.c_uint64),
+        ("services", ctypes.c_void_p),
+        ("block", ctypes.c_void_p),
         ("grid_workspace", ctypes.c_uint64),
-    ]  # fmt: skip
+    ]
 
 
 class Outcome(ctypes.Structure):
     """How a launch ended: trap kind (0: well), address, calls of services."""
 
     _fields_ = [
-        ("kind", ctypes.c_uint32), ("address", ctypes.c_uint64), ("barriers", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("barriers", ctypes.c_uint64),
         ("yields", ctypes.c_uint64),
-    ]  # fmt: skip
+    ]
 
 
 @functools.cache
@@ -61,7 +77,11 @@ def device_archive() -> Path:
     jobs, objects = [], []
     for source in sorted(DEVICE.glob("*.c")):
         objects.append(folder / f"{source.stem}.o")
-        jobs.append(subprocess.Popen(["gcc", *_FLAGS, "-fvisibility=hidden", "-c", str(source), "-o", str(objects[-1])]))
+        jobs.append(
+            subprocess.Popen(
+                ["gcc", *_FLAGS, "-fvisibility=hidden", "-c", str(source), "-o", str(objects[-1])]
+            )
+        )
     assert all(job.wait() == 0 for job in jobs)
     archive = folder / "libdevice.a"
     subprocess.run(["ar", "rcs", str(archive), *map(str, objects)], check=True)
@@ -71,12 +91,14 @@ def device_archive() -> Path:
 @functools.cache
 def launcher() -> ctypes.CDLL:
     path = workspace() / "launcher.so"
-    subprocess.run(["gcc", *_FLAGS, "-shared", str(HERE / "launcher.c"), "-o", str(path)], check=True)
+    subprocess.run(
+        ["gcc", *_FLAGS, "-shared", str(HERE / "launcher.c"), "-o", str(path)], check=True
+    )
     return ctypes.CDLL(str(path))
 
 
 class Arena:
-    """Device memory: one block of bytes, handed out in order, with unused space around allocations."""
+    """Device memory: one block of bytes, handed out in order with gaps between."""
 
     def __init__(self) -> None:
         self.memory = np.zeros(ARENA_BYTES + 4096, np.uint8)
@@ -120,14 +142,31 @@ class Module:
         if name not in self.kernels:
             folder = workspace()
             stem = folder / f"k{len(list(folder.glob('k*.so')))}"
-            stem.with_suffix(".o").write_bytes(compile_kernel(self.text, name, host_target(self.opt)))
+            stem.with_suffix(".o").write_bytes(
+                compile_kernel(self.text, name, host_target(self.opt))
+            )
             subprocess.run(
-                ["ld", "-shared", "-z", "noexecstack", "-z", "defs", "-o", f"{stem}.so", f"{stem}.o",
-                 str(device_archive()), "-lc", "-L/usr/lib/x86_64-linux-gnu"],
+                [
+                    "ld",
+                    "-shared",
+                    "-z",
+                    "noexecstack",
+                    "-z",
+                    "defs",
+                    "-o",
+                    f"{stem}.so",
+                    f"{stem}.o",
+                    str(device_archive()),
+                    "-lc",
+                    "-L/usr/lib/x86_64-linux-gnu",
+                ],
                 check=True,
-            )  # fmt: skip
+            )
             library = ctypes.CDLL(f"{stem}.so")
-            self.kernels[name] = (library, ctypes.addressof(ctypes.c_char.in_dll(library, "sgk_desc")))
+            self.kernels[name] = (
+                library,
+                ctypes.addressof(ctypes.c_char.in_dll(library, "sgk_desc")),
+            )
         return self.kernels[name][1]
 
     def place_globals(self) -> int:
@@ -178,13 +217,22 @@ class Module:
             assert len(raw) == size, (name, value, size)
             block_bytes[offset : offset + size] = raw
         params = (ctypes.c_char * len(block_bytes)).from_buffer(block_bytes)
-        env = Env(params=ctypes.addressof(params), globals=self.globals, arena_lo=space.lo, arena_hi=space.hi)
+        env = Env(
+            params=ctypes.addressof(params),
+            globals=self.globals,
+            arena_lo=space.lo,
+            arena_hi=space.hi,
+        )
         outcome = Outcome()
         shape = ctypes.c_uint32 * 3
         launcher().run_kernel(
-            ctypes.c_void_p(desc), shape(*(*grid, 1, 1)[:3]), shape(*(*block, 1, 1)[:3]), ctypes.c_uint32(shared),
-            ctypes.byref(env), ctypes.byref(outcome),
-        )  # fmt: skip
+            ctypes.c_void_p(desc),
+            shape(*(*grid, 1, 1)[:3]),
+            shape(*(*block, 1, 1)[:3]),
+            ctypes.c_uint32(shared),
+            ctypes.byref(env),
+            ctypes.byref(outcome),
+        )
         for address, array in copies:
             ctypes.memmove(array.ctypes.data, address, array.nbytes)
         return outcome

@@ -85,7 +85,7 @@ static void yield(sg_warp_env* env) {
   result->yields++;
   if (desc->flags & SG_KERNEL_NEEDS_FIBERS) switch_out();
 }
-static void trap(sg_warp_env* env, uint32_t kind, uint64_t address) {
+__attribute__((noreturn)) static void trap(sg_warp_env* env, uint32_t kind, uint64_t address) {
   (void)env;
   result->kind = kind;
   result->address = address;

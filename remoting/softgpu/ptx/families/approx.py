@@ -20,18 +20,40 @@ if TYPE_CHECKING:
 
 # Chebyshev fits, coefficients rounded to f32, lowest power first.
 #: 2**x on [-1/2, 1/2]
-_EX2 = (1.0, 0.6931471824645996, 0.24022650718688965, 0.055503569543361664, 0.009618056938052177,
-        0.0013390866806730628, 0.00015461447765119374)  # fmt: skip
+_EX2 = (
+    1.0,
+    0.6931471824645996,
+    0.24022650718688965,
+    0.055503569543361664,
+    0.009618056938052177,
+    0.0013390866806730628,
+    0.00015461447765119374,
+)
 #: log2(1 + x) / x on [sqrt(1/2) - 1, sqrt(2) - 1]
-_LG2 = (1.4426950216293335, -0.7213475108146667, 0.4808979034423828, -0.360674113035202,
-        0.2885761857032776, -0.24046902358531952, 0.20504458248615265, -0.17888294160366058,
-        0.1720258891582489, -0.16918815672397614, 0.09724100679159164)  # fmt: skip
+_LG2 = (
+    1.4426950216293335,
+    -0.7213475108146667,
+    0.4808979034423828,
+    -0.360674113035202,
+    0.2885761857032776,
+    -0.24046902358531952,
+    0.20504458248615265,
+    -0.17888294160366058,
+    0.1720258891582489,
+    -0.16918815672397614,
+    0.09724100679159164,
+)
 #: (sin(x) - x) / x**3 and (cos(x) - 1 + x**2/2) / x**4 in x**2, to a little over pi/4
 _SIN = (-0.1666666716337204, 0.008333331905305386, -0.00019839961896650493, 2.7234186745772604e-06)
 _COS = (0.0416666679084301, -0.0013888886896893382, 2.4800474420771934e-05, -2.7285904025120544e-07)
 #: (tanh(x) - x) / x**3 in x**2, to 0.7
-_TANH = (-0.33333322405815125, 0.1333208978176117, -0.05375875532627106, 0.02060709148645401,
-         -0.0055892146192491055)  # fmt: skip
+_TANH = (
+    -0.33333322405815125,
+    0.1333208978176117,
+    -0.05375875532627106,
+    0.02060709148645401,
+    -0.0055892146192491055,
+)
 
 _TWO_OVER_PI = 0.6366197723675814
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
@@ -80,10 +102,16 @@ def lg2(g: Generator, x: Value) -> Value:
     rest = b.bin("fsub", mantissa, b.fconst("float", 1.0, x.lanes))
     small = b.bin("fmul", rest, _poly(g, rest, _LG2))
     zero = b.fconst("float", 0.0, x.lanes)
-    whole = b.bin("fadd", b.cast("sitofp", power, "float"), b.select(tiny, b.fconst("float", -24.0, x.lanes), zero))
+    whole = b.bin(
+        "fadd",
+        b.cast("sitofp", power, "float"),
+        b.select(tiny, b.fconst("float", -24.0, x.lanes), zero),
+    )
     result = b.bin("fadd", small, whole)
     infinity = b.bitcast(b.const("i32", 0x7F800000, x.lanes), "float")
-    result = b.select(b.fcmp("oeq", x, zero), b.bitcast(b.const("i32", 0xFF800000, x.lanes), "float"), result)
+    result = b.select(
+        b.fcmp("oeq", x, zero), b.bitcast(b.const("i32", 0xFF800000, x.lanes), "float"), result
+    )
     nan = b.bitcast(b.const("i32", 0x7FFFFFFF, x.lanes), "float")
     result = b.select(b.fcmp("ult", x, zero), nan, result)
     return b.select(b.fcmp("oeq", x, infinity), infinity, result)

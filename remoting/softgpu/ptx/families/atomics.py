@@ -1,14 +1,14 @@
-"""atom and red.  The range check resolves host addresses, then a device helper does the lanes in order."""
+"""atom and red: the range check gives host addresses, then a device helper does lane after lane."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import abi
 from ..builder import Value
 from ..forms import Slots, form
 from ..generator import ELEM, type_bits
 from ..model import Instr, Operand
-from .. import abi
 from .memory import address
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ _ATOM_ONLY = "{op:.exch}{type:.b32|.b64}"
 _CAS = "{op:.cas}{type:.b16|.b32|.b64}"
 
 
-def _run(g: Generator, where: Operand, inputs: list[Value], op: str, type_name: str, space: str) -> Value:
+def _run(
+    g: Generator, where: Operand, inputs: list[Value], op: str, type_name: str, space: str
+) -> Value:
     """The old values."""
     b = g.b
     window, lanes = address(g, where, space)
@@ -38,9 +40,14 @@ def _run(g: Generator, where: Operand, inputs: list[Value], op: str, type_name: 
     resolved = g.temp("i64")
     spilled = g.spill(lanes)
     g.helper(
-        "resolve", "ptr %env", f"i32 {abi.SPACES[window]}", f"i32 {bytes_}", f"ptr {spilled}",
-        f"i32 {g.mask}", f"ptr {resolved}",
-    )  # fmt: skip
+        "resolve",
+        "ptr %env",
+        f"i32 {abi.SPACES[window]}",
+        f"i32 {bytes_}",
+        f"ptr {spilled}",
+        f"i32 {g.mask}",
+        f"ptr {resolved}",
+    )
     kind = type_name
     if op in ("add", "inc", "dec"):
         kind = kind.replace("s", "u") if kind in ("s32", "s64") else kind

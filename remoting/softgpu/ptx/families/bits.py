@@ -17,7 +17,11 @@ _LOGIC = "{type:.pred|.b16|.b32|.b64}"
 
 @form(f"and{_LOGIC}", f"or{_LOGIC}", f"xor{_LOGIC}", operands=3)
 def logic(g: Generator, i: Instr, f: Slots) -> None:
-    g.write(i.ops[0], f["type"], g.b.bin(i.opcode, g.read(i.ops[1], f["type"]), g.read(i.ops[2], f["type"])))
+    g.write(
+        i.ops[0],
+        f["type"],
+        g.b.bin(i.opcode, g.read(i.ops[1], f["type"]), g.read(i.ops[2], f["type"])),
+    )
 
 
 @form(f"not{_LOGIC}", operands=2)
@@ -80,7 +84,9 @@ def shift(g: Generator, i: Instr, f: Slots) -> None:
     limited = b.call("llvm.umin", "i32", amount, b.const("i32", width - 1))
     result = b.bin(op, value, b.resize(limited, value.elem))
     if not arithmetic:
-        result = b.select(b.icmp("ugt", amount, b.const("i32", width - 1)), b.const(value.elem, 0), result)
+        result = b.select(
+            b.icmp("ugt", amount, b.const("i32", width - 1)), b.const(value.elem, 0), result
+        )
     g.write(i.ops[0], f["type"], result)
 
 
@@ -105,7 +111,9 @@ def funnel_shift(g: Generator, i: Instr, f: Slots) -> None:
 def _byte(g: Generator, i: Instr, k: int, limit: int) -> Value:
     """A position or length: its low 8 bits, not more than the width."""
     b = g.b
-    return b.call("llvm.umin", "i32", b.bini("and", g.read(i.ops[k], "u32"), 255), b.const("i32", limit))
+    return b.call(
+        "llvm.umin", "i32", b.bini("and", g.read(i.ops[k], "u32"), 255), b.const("i32", limit)
+    )
 
 
 @form("bfe{type:.u32|.s32|.u64|.s64}", operands=4)
@@ -136,7 +144,11 @@ def insert(g: Generator, i: Instr, f: Slots) -> None:
     ones = b.bini("sub", b.bin("shl", b.const(wide, 1), length), 1)
     mask = b.cast("trunc", b.bin("shl", ones, start), field.elem)
     moved = b.cast("trunc", b.bin("shl", b.cast("zext", field, wide), start), field.elem)
-    g.write(i.ops[0], f["type"], b.bin("or", b.bin("and", moved, mask), b.bin("and", base, b.invert(mask))))
+    g.write(
+        i.ops[0],
+        f["type"],
+        b.bin("or", b.bin("and", moved, mask), b.bin("and", base, b.invert(mask))),
+    )
 
 
 @form("szext{mode:.clamp|.wrap}{type:.u32|.s32}", operands=3)
@@ -163,7 +175,9 @@ def make_mask(g: Generator, i: Instr, f: Slots) -> None:
     else:
         start, length = b.bini("and", start, 31), b.bini("and", length, 31)
     ones = b.bini("sub", b.bin("shl", b.const("i64", 1), b.cast("zext", length, "i64")), 1)
-    g.write(i.ops[0], "b32", b.cast("trunc", b.bin("shl", ones, b.cast("zext", start, "i64")), "i32"))
+    g.write(
+        i.ops[0], "b32", b.cast("trunc", b.bin("shl", ones, b.cast("zext", start, "i64")), "i32")
+    )
 
 
 # ---------------------------------------------------------------------- counting
@@ -176,7 +190,11 @@ def population(g: Generator, i: Instr, f: Slots) -> None:
 @form("clz{type:.b32|.b64}", operands=2)
 def leading_zeros(g: Generator, i: Instr, f: Slots) -> None:
     value = g.read(i.ops[1], f["type"])
-    g.write(i.ops[0], "u32", g.b.resize(g.b.call("llvm.ctlz", value.elem, value, extra="i1 false"), "i32"))
+    g.write(
+        i.ops[0],
+        "u32",
+        g.b.resize(g.b.call("llvm.ctlz", value.elem, value, extra="i1 false"), "i32"),
+    )
 
 
 @form("brev{type:.b32|.b64}", operands=2)

@@ -36,7 +36,11 @@ def _compare(g: Generator, cmp: str, type_name: str, ftz: bool, x: Operand, y: O
         if cmp in ("num", "nan"):
             return b.fcmp("ord" if cmp == "num" else "uno", a, c)
         ordered = not cmp.endswith("u")
-        return b.fcmp(("o" + cmp) if ordered and cmp != "ne" else "one" if cmp == "ne" else "u" + cmp[:2], a, c)
+        return b.fcmp(
+            ("o" + cmp) if ordered and cmp != "ne" else "one" if cmp == "ne" else "u" + cmp[:2],
+            a,
+            c,
+        )
     a, c = g.read(x, type_name), g.read(y, type_name)
     if cmp in ("eq", "ne"):
         return b.icmp(cmp, a, c)
@@ -44,9 +48,10 @@ def _compare(g: Generator, cmp: str, type_name: str, ftz: bool, x: Operand, y: O
 
 
 def _float_forms(opcode: str, destination: str = "") -> list[str]:
-    return [f"{opcode}{_FLOAT_CMP}{_BOOL}{{ftz:.ftz|}}{destination}{types}" for types in ("{type:.f16|.f32}",)] + [
-        f"{opcode}{_FLOAT_CMP}{_BOOL}{destination}{{type:.bf16|.f64}}"
-    ]
+    return [
+        f"{opcode}{_FLOAT_CMP}{_BOOL}{{ftz:.ftz|}}{destination}{types}"
+        for types in ("{type:.f16|.f32}",)
+    ] + [f"{opcode}{_FLOAT_CMP}{_BOOL}{destination}{{type:.bf16|.f64}}"]
 
 
 def _check_bool(g: Generator, i: Instr, f: Slots) -> None:

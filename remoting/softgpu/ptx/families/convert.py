@@ -61,7 +61,11 @@ def from_integer(g: Generator, i: Instr, f: Slots) -> None:
         result = _sticky(g, value, source)
         if f["sat"]:
             result = numbers.saturate(g, result)
-        bits = numbers.to_half(g, result, f["rnd"]) if f["to"] == "f16" else numbers.to_bfloat(g, result, f["rnd"])
+        bits = (
+            numbers.to_half(g, result, f["rnd"])
+            if f["to"] == "f16"
+            else numbers.to_bfloat(g, result, f["rnd"])
+        )
         g.write(i.ops[0], f["to"], bits, widen=True)
         return
     result = _int_to_float(g, value, source, f["to"], f["rnd"])
@@ -117,7 +121,9 @@ def to_integer(g: Generator, i: Instr, f: Slots) -> None:
     operands=2,
 )
 def to_integral(g: Generator, i: Instr, f: Slots) -> None:
-    value = numbers.widened(g, g.read(i.ops[1], f["from"], chop=True), f["from"], bool(f.get("ftz")))
+    value = numbers.widened(
+        g, g.read(i.ops[1], f["from"], chop=True), f["from"], bool(f.get("ftz"))
+    )
     _finish(g, i, f, g.b.call(_TO_INT[f["rnd"]], value.elem, value), "rn")
 
 
@@ -188,7 +194,9 @@ def pack_floats(g: Generator, i: Instr, f: Slots) -> None:
         value = g.read(op, "f32")
         if f["relu"]:
             value = numbers.relu(g, value)
-        bits = numbers.to_bfloat(g, value, f["rnd"]) if brain else numbers.to_half(g, value, f["rnd"])
+        bits = (
+            numbers.to_bfloat(g, value, f["rnd"]) if brain else numbers.to_half(g, value, f["rnd"])
+        )
         if f["sat"]:
             bits = _finite(g, bits, 0x7F80 if brain else 0x7C00)
         halves.append(b.cast("zext", bits, "i32"))

@@ -18,7 +18,9 @@ _F32 = "{ftz:.ftz|}{sat:.sat|}{type:.f32}"
 _OPCODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 
 
-def inputs(g: Generator, i: Instr, f: Slots, first: int = 1, last: int | None = None) -> list[Value]:
+def inputs(
+    g: Generator, i: Instr, f: Slots, first: int = 1, last: int | None = None
+) -> list[Value]:
     """Operands, flushed when the form says so."""
     return [_input(g, op, f["type"], bool(f.get("ftz"))) for op in i.ops[first:last]]
 
@@ -44,7 +46,10 @@ def _binary(g: Generator, opcode: str, mode: str, type_name: str, x: Value, y: V
     return numbers.directed(g, opcode, mode, type_name, x, y)
 
 
-@form(*(f"{op}{_RND}{tail}" for op in ("add", "sub", "mul") for tail in (_F32, "{type:.f64}")), operands=3)
+@form(
+    *(f"{op}{_RND}{tail}" for op in ("add", "sub", "mul") for tail in (_F32, "{type:.f64}")),
+    operands=3,
+)
 def arithmetic(g: Generator, i: Instr, f: Slots) -> None:
     x, y = inputs(g, i, f)
     finish(g, i, f, _binary(g, i.opcode, f["rnd"], f["type"], x, y))
@@ -80,14 +85,20 @@ def fused(g: Generator, i: Instr, f: Slots) -> None:
     finish(g, i, f, _fused(g, f["rnd"], f["type"], x, y, z))
 
 
-@form("div{rnd:.rn|.rz|.rm|.rp|.approx|.full|}{ftz:.ftz|}{type:.f32}", f"div{_RND}{{type:.f64}}", operands=3)
+@form(
+    "div{rnd:.rn|.rz|.rm|.rp|.approx|.full|}{ftz:.ftz|}{type:.f32}",
+    f"div{_RND}{{type:.f64}}",
+    operands=3,
+)
 def divide(g: Generator, i: Instr, f: Slots) -> None:
     """The approximate forms are rounded correctly, which is within what they promise."""
     x, y = inputs(g, i, f)
     finish(g, i, f, _binary(g, "div", f["rnd"], f["type"], x, y))
 
 
-@form("rcp{rnd:.approx|.rn|.rz|.rm|.rp}{ftz:.ftz|}{type:.f32}", f"rcp{_MUST}{{type:.f64}}", operands=2)
+@form(
+    "rcp{rnd:.approx|.rn|.rz|.rm|.rp}{ftz:.ftz|}{type:.f32}", f"rcp{_MUST}{{type:.f64}}", operands=2
+)
 def reciprocal(g: Generator, i: Instr, f: Slots) -> None:
     (x,) = inputs(g, i, f)
     if f["rnd"] in numbers.DIRECTED:
@@ -97,7 +108,11 @@ def reciprocal(g: Generator, i: Instr, f: Slots) -> None:
     finish(g, i, f, value)
 
 
-@form("sqrt{rnd:.approx|.rn|.rz|.rm|.rp}{ftz:.ftz|}{type:.f32}", f"sqrt{_MUST}{{type:.f64}}", operands=2)
+@form(
+    "sqrt{rnd:.approx|.rn|.rz|.rm|.rp}{ftz:.ftz|}{type:.f32}",
+    f"sqrt{_MUST}{{type:.f64}}",
+    operands=2,
+)
 def square_root(g: Generator, i: Instr, f: Slots) -> None:
     (x,) = inputs(g, i, f)
     if f["rnd"] in numbers.DIRECTED:
@@ -133,14 +148,24 @@ def high_half(g: Generator, i: Instr, f: Slots) -> None:
         x = b.call("llvm.sqrt", "double", x)
     result = flush(b.bin("fdiv", b.fconst("double", 1.0), x))
     cut = b.bitcast(b.bini("and", b.bitcast(result, "i64"), -1 << 32), "double")
-    g.write(i.ops[0], "f64", b.select(numbers.is_nan(g, result), b.fconst("double", float("nan")), cut))
+    g.write(
+        i.ops[0], "f64", b.select(numbers.is_nan(g, result), b.fconst("double", float("nan")), cut)
+    )
 
 
 # ---------------------------------------------------------------------- signs and extremes
-@form("abs{ftz:.ftz|}{type:.f32}", "neg{ftz:.ftz|}{type:.f32}", "abs{type:.f64}", "neg{type:.f64}", operands=2)
+@form(
+    "abs{ftz:.ftz|}{type:.f32}",
+    "neg{ftz:.ftz|}{type:.f32}",
+    "abs{type:.f64}",
+    "neg{type:.f64}",
+    operands=2,
+)
 def sign_change(g: Generator, i: Instr, f: Slots) -> None:
     (x,) = inputs(g, i, f)
-    g.write(i.ops[0], f["type"], g.b.call("llvm.fabs", x.elem, x) if i.opcode == "abs" else g.b.fneg(x))
+    g.write(
+        i.ops[0], f["type"], g.b.call("llvm.fabs", x.elem, x) if i.opcode == "abs" else g.b.fneg(x)
+    )
 
 
 @form("copysign{type:.f32|.f64}", operands=3)
@@ -167,7 +192,10 @@ def extreme(g: Generator, opcode: str, nan: bool, xorsign: bool, values: list[Va
 
 
 @form(
-    *(f"{op}{{ftz:.ftz|}}{{nan:.NaN|}}{{xorsign:.xorsign.abs|}}{{type:.f32}}" for op in ("min", "max")),
+    *(
+        f"{op}{{ftz:.ftz|}}{{nan:.NaN|}}{{xorsign:.xorsign.abs|}}{{type:.f32}}"
+        for op in ("min", "max")
+    ),
     "min{type:.f64}",
     "max{type:.f64}",
     operands=3,
@@ -178,14 +206,26 @@ def min_max(g: Generator, i: Instr, f: Slots) -> None:
 
 
 _CLASSES = {
-    "finite": 0x1F8, "infinite": 0x204, "number": 0x3FC, "notanumber": 0x003, "normal": 0x108, "subnormal": 0x090,
-}  # fmt: skip
+    "finite": 0x1F8,
+    "infinite": 0x204,
+    "number": 0x3FC,
+    "notanumber": 0x003,
+    "normal": 0x108,
+    "subnormal": 0x090,
+}
 
 
-@form("testp{test:.finite|.infinite|.number|.notanumber|.normal|.subnormal}{type:.f32|.f64}", operands=2)
+@form(
+    "testp{test:.finite|.infinite|.number|.notanumber|.normal|.subnormal}{type:.f32|.f64}",
+    operands=2,
+)
 def test_property(g: Generator, i: Instr, f: Slots) -> None:
     value = g.read(i.ops[1], f["type"])
-    g.write(i.ops[0], "pred", g.b.call("llvm.is.fpclass", "i1", value, extra=f"i32 {_CLASSES[f['test']]}"))
+    g.write(
+        i.ops[0],
+        "pred",
+        g.b.call("llvm.is.fpclass", "i1", value, extra=f"i32 {_CLASSES[f['test']]}"),
+    )
 
 
 # ---------------------------------------------------------------------- pairs of f32
@@ -206,4 +246,3 @@ def pair_arithmetic(g: Generator, i: Instr, f: Slots) -> None:
         halves.append(numbers.flush32(g, value) if f["ftz"] else value)
     both = b.shuffle(halves[0], halves[1], [k // 2 + 32 * (k % 2) for k in range(64)])
     g.write(i.ops[0], "b64", b.bitcast(both, "i64"))
-

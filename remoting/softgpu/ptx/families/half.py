@@ -1,7 +1,7 @@
 """f16 and bf16 arithmetic, single and packed.
 
-Sums, products of f16, and sums of bf16 are rounded correctly when f32 is rounded once more; products
-of bf16 (subnormals) and all fused operations go through f64 and rounding to odd.
+Sums, and products of f16, are rounded correctly when f32 is rounded once more; products of bf16
+(subnormals) and all fused operations go through f64 and rounding to odd.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _OPCODES = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
 
 
 def _inputs(g: Generator, i: Instr, f: Slots) -> list[Value]:
-    return [numbers.widened(g, g.read(op, f["type"]), f["type"], bool(f.get("ftz"))) for op in i.ops[1:]]
+    return [
+        numbers.widened(g, g.read(op, f["type"]), f["type"], bool(f.get("ftz"))) for op in i.ops[1:]
+    ]
 
 
 def _write_bits(g: Generator, i: Instr, f: Slots, bits: Value) -> None:
@@ -70,10 +72,8 @@ def fused(g: Generator, i: Instr, f: Slots) -> None:
 )
 def sign_change(g: Generator, i: Instr, f: Slots) -> None:
     bits = numbers.lanes16(g, g.read(i.ops[1], f["type"]))
-    if i.opcode == "abs":
-        bits = g.b.bini("and", bits, 0x7FFF)
-    else:
-        bits = g.b.bini("xor", bits, 0x8000)
+    op, mask = ("and", 0x7FFF) if i.opcode == "abs" else ("xor", 0x8000)
+    bits = g.b.bini(op, bits, mask)
     _write_bits(g, i, f, bits)
 
 

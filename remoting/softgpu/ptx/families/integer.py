@@ -89,7 +89,9 @@ def sub_with_borrow(g: Generator, i: Instr, f: Slots) -> None:
     _finish_chain(g, i, f, _sub_borrow(g, a, b, i.opcode == "subc"))
 
 
-@form(f"mad{{half:.lo|.hi}}{{cc:.cc}}{_CHAIN}", f"madc{{half:.lo|.hi}}{{cc:.cc|}}{_CHAIN}", operands=4)
+@form(
+    f"mad{{half:.lo|.hi}}{{cc:.cc}}{_CHAIN}", f"madc{{half:.lo|.hi}}{{cc:.cc|}}{_CHAIN}", operands=4
+)
 def mad_with_carry(g: Generator, i: Instr, f: Slots) -> None:
     product = multiply(g, i, f["half"], f["type"])
     addend = g.read(i.ops[3], f["type"])
@@ -218,7 +220,13 @@ def min_max_relu(g: Generator, i: Instr, f: Slots) -> None:
     g.write(i.ops[0], "s32", b.call("llvm.smax", "i32", result, b.const("i32", 0)))
 
 
-@form(f"min{_PACKED}", f"max{_PACKED}", "min{relu:.relu}{type:.s16x2}", "max{relu:.relu}{type:.s16x2}", operands=3)
+@form(
+    f"min{_PACKED}",
+    f"max{_PACKED}",
+    "min{relu:.relu}{type:.s16x2}",
+    "max{relu:.relu}{type:.s16x2}",
+    operands=3,
+)
 def min_max_packed(g: Generator, i: Instr, f: Slots) -> None:
     b = g.b
     x, y = (packed(g, g.read(op, f["type"])) for op in i.ops[1:])

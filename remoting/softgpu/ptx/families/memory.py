@@ -19,14 +19,14 @@ from ..model import Addr, Instr, Int, Operand, Reg, Sym, Vec
 if TYPE_CHECKING:
     from ..generator import Generator
 
-_TYPES = (
-    ".b8|.u8|.s8|.b16|.u16|.s16|.b32|.u32|.s32|.b64|.u64|.s64|.f32|.f64|.b128"
-)
+_TYPES = ".b8|.u8|.s8|.b16|.u16|.s16|.b32|.u32|.s32|.b64|.u64|.s64|.f32|.f64|.b128"
 _VECTOR = "{vec:.v2|.v4|.v8|}"
 _SCOPE = "{.cta|.cluster|.gpu|.sys}"
 _SPACES = "{space:.global|.shared|.shared::cta|.local|.const|.param|.param::entry|}"
 _STORE_SPACES = "{space:.global|.shared|.shared::cta|.local|}"
-_EVICT = "{.L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate|}"
+_EVICT = (
+    "{.L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate|}"
+)
 _EVICT2 = "{.L2::evict_normal|.L2::evict_first|.L2::evict_last|}"
 _PREFETCH = "{.L2::64B|.L2::128B|.L2::256B|}"
 
@@ -106,7 +106,9 @@ def _barrier(g: Generator, strong: bool) -> None:
         g.b.emit('call void asm sideeffect "", "~{memory}"()')
 
 
-def load_values(g: Generator, window: str, lanes: Value, elem: str, count: int, strong: bool) -> list[Value]:
+def load_values(
+    g: Generator, window: str, lanes: Value, elem: str, count: int, strong: bool
+) -> list[Value]:
     """``count`` neighbouring elements of each lane."""
     b = g.b
     size = b.const(elem, 0).bits // 8
@@ -118,14 +120,23 @@ def load_values(g: Generator, window: str, lanes: Value, elem: str, count: int, 
         fast = _FastPath(g, window, lanes, size * count)
         whole = b.load(elem, fast.pointer, 32 * count, align=size)
         for k in range(count):
-            part = b.shuffle(whole, None, [lane * count + k for lane in range(32)]) if count > 1 else whole
+            part = (
+                b.shuffle(whole, None, [lane * count + k for lane in range(32)])
+                if count > 1
+                else whole
+            )
             b.store(part, g.part(result, shape, k), 64)
         b.jump(fast.done)
         b.label(fast.slow)
     g.helper(
-        "load", "ptr %env", f"i32 {spec(window, size, count)}", f"i32 {g.memory.param_bytes}",
-        f"ptr {g.spill(lanes)}", f"i32 {g.mask}", f"ptr {result}",
-    )  # fmt: skip
+        "load",
+        "ptr %env",
+        f"i32 {spec(window, size, count)}",
+        f"i32 {g.memory.param_bytes}",
+        f"ptr {g.spill(lanes)}",
+        f"i32 {g.mask}",
+        f"ptr {result}",
+    )
     if fast is not None:
         b.jump(fast.done)
         b.label(fast.done)
@@ -133,7 +144,9 @@ def load_values(g: Generator, window: str, lanes: Value, elem: str, count: int, 
     return [b.load(elem, g.part(result, shape, k), align=64) for k in range(count)]
 
 
-def store_values(g: Generator, window: str, lanes: Value, values: list[Value], strong: bool) -> None:
+def store_values(
+    g: Generator, window: str, lanes: Value, values: list[Value], strong: bool
+) -> None:
     """Neighbouring elements of each active lane."""
     b = g.b
     count, size = len(values), values[0].bits // 8
@@ -144,14 +157,20 @@ def store_values(g: Generator, window: str, lanes: Value, values: list[Value], s
         whole = values[0]
         if count > 1:
             joined = b.join(values)
-            whole = b.shuffle(joined, None, [k * 32 + lane for lane in range(32) for k in range(count)])
+            whole = b.shuffle(
+                joined, None, [k * 32 + lane for lane in range(32) for k in range(count)]
+            )
         b.store(whole, fast.pointer, size)
         b.jump(fast.done)
         b.label(fast.slow)
     g.helper(
-        "store", "ptr %env", f"i32 {spec(window, size, count)}", f"ptr {g.spill(lanes)}", f"i32 {g.mask}",
+        "store",
+        "ptr %env",
+        f"i32 {spec(window, size, count)}",
+        f"ptr {g.spill(lanes)}",
+        f"i32 {g.mask}",
         f"ptr {g.spill(*values)}",
-    )  # fmt: skip
+    )
     if fast is not None:
         b.jump(fast.done)
         b.label(fast.done)
@@ -210,7 +229,9 @@ def _parameters(g: Generator, op: Addr, type_name: str, count: int) -> list[Valu
     values = []
     for k in range(count):
         slot = b.raw(f"getelementptr i8, ptr %params, i64 {start + k * size}")
-        values.append(b.splat(b.raw(f"load {elem}, ptr {slot}, align {size}, !invariant.load !0"), elem))
+        values.append(
+            b.splat(b.raw(f"load {elem}, ptr {slot}, align {size}, !invariant.load !0"), elem)
+        )
     return values
 
 

@@ -23,7 +23,11 @@ def mov(g: Generator, i: Instr, f: Slots) -> None:
     elif isinstance(source, Vec):
         _pack(g, source, i, f["type"])
     else:
-        if isinstance(source, Sreg) and f["type"][0] in "fb" and f["type"] not in ("b32", "b64", "b16"):
+        if (
+            isinstance(source, Sreg)
+            and f["type"][0] in "fb"
+            and f["type"] not in ("b32", "b64", "b16")
+        ):
             raise g.invalid("special register as a float")
         g.write(dest, f["type"], g.read(source, f["type"]))
 
@@ -72,7 +76,12 @@ def store_parameter(g: Generator, i: Instr, f: Slots) -> None:
     g.write(i.ops[0], f["type"], g.read(i.ops[1], f["type"], chop=True))
 
 
-_WINDOWS = {"shared": "%shared.i", "shared::cta": "%shared.i", "param": "%params.i", "param::entry": "%params.i"}
+_WINDOWS = {
+    "shared": "%shared.i",
+    "shared::cta": "%shared.i",
+    "param": "%params.i",
+    "param::entry": "%params.i",
+}
 
 
 def window_base(g: Generator, space: str) -> Value | None:
@@ -113,20 +122,20 @@ def isspacep(g: Generator, i: Instr, f: Slots) -> None:
     local_size = b.raw(f"shl i64 {b.raw('zext i32 %local_bytes to i64')}, 5")
     param_size = str(g.memory.param_bytes)
     windows = {
-        "shared": lambda: inside("%shared.i", shared_size),
-        "local": lambda: inside("%local.i", local_size),
-        "param": lambda: inside("%params.i", param_size),
+        "shared": ("%shared.i", shared_size),
+        "local": ("%local.i", local_size),
+        "param": ("%params.i", param_size),
     }
     space = f["space"].removesuffix("::cta").removesuffix("::entry")
     if space == "const":
         result = _in_constants(g, value)
     elif space == "global":
         result = b.const("i1", 1)
-        for check in windows.values():
-            result = b.bin("and", result, b.invert(check()))
+        for base, size in windows.values():
+            result = b.bin("and", result, b.invert(inside(base, size)))
         result = b.bin("and", result, b.invert(_in_constants(g, value)))
     else:
-        result = windows[space]()
+        result = inside(*windows[space])
     g.write(i.ops[0], "pred", result)
 
 
@@ -138,5 +147,7 @@ def _in_constants(g: Generator, value: Value) -> Value:
         var = g.module.variables[name]
         if var.space == "const":
             start = b.splat(b.raw(f"add i64 %globals.i, {offset}"), "i64")
-            result = b.bin("or", result, b.icmp("ult", b.bin("sub", value, start), b.const("i64", var.size)))
+            result = b.bin(
+                "or", result, b.icmp("ult", b.bin("sub", value, start), b.const("i64", var.size))
+            )
     return result

@@ -120,7 +120,7 @@ def odd_sum(g: Generator, x: Value, y: Value) -> Value:
 
 
 def narrowed(g: Generator, value: Value, type_name: str) -> Value:
-    """Round f32, or f64 for half types, to the destination type; the result is bits for half types."""
+    """Round f32, or f64 for half types, to the destination; the result is bits for half types."""
     if type_name in ("f32", "f64"):
         return value
     if value.elem == "double":

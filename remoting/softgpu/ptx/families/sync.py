@@ -65,9 +65,14 @@ def barrier(g: Generator, instr: Instr) -> None:
     given = b.raw(f"and i32 {b.to_mask(g.read(ops[-1], 'pred'))}, {g.mask}")
     kind = slots["op"]
     result = g.service(
-        "barrier_reduce", f"i32 {number}", f"i32 {count}", f"i32 {abi.REDUCE[kind]}", f"i32 {given}",
-        f"i32 {g.mask}", result="i32",
-    )  # fmt: skip
+        "barrier_reduce",
+        f"i32 {number}",
+        f"i32 {count}",
+        f"i32 {abi.REDUCE[kind]}",
+        f"i32 {given}",
+        f"i32 {g.mask}",
+        result="i32",
+    )
     value = b.splat(result, "i32")
     if kind == "popc":
         g.write(ops[0], "u32", value)
@@ -156,5 +161,3 @@ def _trap_if_active(g: Generator, kind: int) -> None:
         b.label(no)
     else:
         g.trap(kind)
-
-

@@ -106,7 +106,13 @@ def _fixed_sources(mode: str, step: int, control: int) -> list[int]:
 def match_any(g: Generator, i: Instr, f: Slots) -> None:
     value, members = g.read(i.ops[1], f["type"]), g.read(i.ops[2], "b32")
     out = g.temp("i32")
-    g.helper(f"match_any_{f['type']}", f"i32 {g.mask}", f"ptr {g.spill(value)}", f"ptr {g.spill(members)}", f"ptr {out}")
+    g.helper(
+        f"match_any_{f['type']}",
+        f"i32 {g.mask}",
+        f"ptr {g.spill(value)}",
+        f"ptr {g.spill(members)}",
+        f"ptr {out}",
+    )
     g.write(i.ops[0], "b32", g.b.load("i32", out, align=64))
 
 
@@ -116,9 +122,13 @@ def match_all(g: Generator, i: Instr, f: Slots) -> None:
     value, members = g.read(i.ops[1], f["type"]), g.read(i.ops[2], "b32")
     out, same = g.temp("i32"), g.temp("i32")
     g.helper(
-        f"match_all_{f['type']}", f"i32 {g.mask}", f"ptr {g.spill(value)}", f"ptr {g.spill(members)}",
-        f"ptr {out}", f"ptr {same}",
-    )  # fmt: skip
+        f"match_all_{f['type']}",
+        f"i32 {g.mask}",
+        f"ptr {g.spill(value)}",
+        f"ptr {g.spill(members)}",
+        f"ptr {out}",
+        f"ptr {same}",
+    )
     g.write(dest, "b32", g.b.load("i32", out, align=64))
     if valid is not None:
         g.write(valid, "pred", g.b.icmpi("ne", g.b.load("i32", same, align=64), 0))
@@ -133,7 +143,13 @@ def redux(g: Generator, i: Instr, f: Slots) -> None:
     value, members = g.read(i.ops[1], f["type"]), g.read(i.ops[2], "b32")
     kind = "u32" if f["op"] == "add" else f["type"]
     out = g.temp("i32")
-    g.helper(f"redux_{f['op']}_{kind}", f"i32 {g.mask}", f"ptr {g.spill(value)}", f"ptr {g.spill(members)}", f"ptr {out}")
+    g.helper(
+        f"redux_{f['op']}_{kind}",
+        f"i32 {g.mask}",
+        f"ptr {g.spill(value)}",
+        f"ptr {g.spill(members)}",
+        f"ptr {out}",
+    )
     g.write(i.ops[0], f["type"], g.b.load("i32", out, align=64))
 
 
