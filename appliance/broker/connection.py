@@ -90,7 +90,12 @@ class WorkerConnection:
             await self._wind_up()
 
     def tell_to_end(self, code: int, text: str) -> None:
-        """Send EndSession, and cut the connection off if the worker does not end in time."""
+        """Send EndSession, and cut the connection off if the worker does not end in time.
+
+        Whoever orders the end has said why in the log; the worker's own word on it is not news.
+        """
+        self._failure_logged = True
+        self._desk.workers.explained(self._pid)
         self._write(Frame(m.EndSession.TYPE, m.EndSession(code, wire.clip(text)).encode()))
         asyncio.get_running_loop().call_later(
             self._desk.policy.stop_seconds, self._writer.transport.abort
@@ -153,7 +158,7 @@ class WorkerConnection:
             chain=issued.chain_der,
             trust=self._desk.authority.trust_der,
             handshake_seconds=max(1, round(self._desk.policy.handshake_seconds)),
-            idle_seconds=0,
+            idle_seconds=max(1, round(self._desk.policy.idle_seconds)),
         )
 
     async def _peer_check(self, message: m.PeerCheck) -> m.PeerPermit:

@@ -21,5 +21,6 @@ class GrantPolicy:
     environment: Mapping[str, str] = field(default_factory=dict)
     """What a worker sets before it loads the driver."""
     handshake_seconds: float = 10.0
+    idle_seconds: float = 60.0
     stop_seconds: float = 5.0
     max_connections: int = 1024

@@ -23,7 +23,8 @@ _SYSTEM_LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|min|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60, "h": 3600, "d": 86400}
-_SOFTWARE_GPU = re.compile(r"([1-9][0-9]?)x(.+)")
+_DEVICES = r"(?:[1-9]\d?x)?[1-9]\d{0,9}[KMGT]iB"
+_SOFTWARE_GPU = re.compile(rf"{_DEVICES}(?:,{_DEVICES})*")
 
 
 def _split(value: Any) -> Any:
@@ -53,11 +54,9 @@ def _duration(value: Any) -> Any:
 
 
 def _software_gpu(value: Any) -> Any:
-    if isinstance(value, str):
-        match = _SOFTWARE_GPU.fullmatch(value)
-        if match is None:
-            raise ValueError(f"{value!r} is not devices of software; write for example 1x4GiB")
-        parse_size(match[2])
+    # The same form as the software GPU itself reads, so that it never finds no device.
+    if isinstance(value, str) and not _SOFTWARE_GPU.fullmatch(value):
+        raise ValueError(f"{value!r} is not devices of software; write for example 1x4GiB")
     return value
 
 
@@ -141,6 +140,11 @@ class Settings(BaseSettings):
         default=10.0,
         description="Time for a TLS handshake, and again for the hello.",
         examples=["10s"],
+    )
+    idle_time: Duration = Field(
+        default=60.0,
+        description="Time that a trusted connection may take to reserve or attach.",
+        examples=["60s"],
     )
     stop_time: Duration = Field(
         default=5.0,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import typing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from appliance.config import ConfigError, Settings, flag_of, load_settings
+from appliance.config.document import is_repeated
 from appliance.inventory import InventoryError
 from appliance.service.daemon import serve
 from appliance.spawner import SpawnError
@@ -21,11 +21,10 @@ from security.pki import PkiError
 def _options(command: click.Command) -> click.Command:
     """One flag per setting; validation is the settings' own, so every source is treated alike."""
     for name, field in Settings.model_fields.items():
-        repeated = typing.get_origin(field.annotation) is tuple
         command.params.append(
             click.Option(
                 [flag_of(name)],
-                multiple=repeated,
+                multiple=is_repeated(field),
                 default=None,
                 help=field.description,
                 metavar=name.upper(),

@@ -53,6 +53,8 @@ async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
             software=policy.software,
             ca=state.authority.fingerprint,
         )
+        if not pool.rooms():
+            log.warning("no_gpus", library=os.fspath(settings.nvml_path))
         reason = await stop
 
         # No new connection; everybody is told; who does not end is ended.
@@ -153,6 +155,7 @@ def _grant_policy(settings: Settings, endpoints: Sequence[Endpoint]) -> GrantPol
         software=settings.software_gpu is not None,
         environment=_driver_environment(settings),
         handshake_seconds=settings.handshake_time,
+        idle_seconds=settings.idle_time,
         stop_seconds=settings.stop_time,
         max_connections=settings.max_connections,
     )

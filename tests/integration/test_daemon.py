@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import stat
@@ -89,6 +90,18 @@ def alive(pid: int) -> bool:
         return False
 
 
+def gone(pid: int) -> bool:
+    """Wait until a process that was killed has ended; false if it has not after a while."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 10)[0])
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def ends_with_lines(appliance: Appliance, event: str, count: int = 1) -> Any:
     """Inside, things happen; on leaving, the appliance has ended and the log has the lines."""
@@ -129,7 +142,7 @@ def test_a_signal_ends_it_and_leaves_no_process_and_no_socket(
         os.kill(appliance.pid, number)
         for connection in connections:
             assert read_all(connection) == b""
-    assert not any(alive(pid) for pid in pids)
+    assert all(gone(pid) for pid in pids)
     assert not appliance.broker.exists()
     assert [line["event"] for line in appliance.log()][-1] == "stopped"
 
@@ -285,7 +298,7 @@ def test_a_worker_that_never_authenticates_is_killed_with_its_children(start: St
         connection = connect(appliance, "stubborn")
         pids = [int(pid) for pid in connection.recv(100).split()]
         assert read_all(connection) == b""
-        assert not any(alive(pid) for pid in pids)
+        assert all(gone(pid) for pid in pids)
 
 
 # ---------------------------------------------------------------------- the whole daemon
