@@ -59,13 +59,18 @@ class FrameWriter {
   // Takes an unfinished frame back.
   void drop(std::size_t place) { buffer_.truncate(place); }
 
-  // A whole message of messages.toml or calls.h: anything with encode(Writer&).
+  // A whole message of messages.toml or calls.h: anything with bool encode(Writer&). False, and
+  // nothing added, if it does not fit its own limits.
   template <typename Message>
-  void add(std::uint16_t type, const Message& message, std::uint16_t flags = 0,
-           std::uint32_t call = 0) {
+  [[nodiscard]] bool add(std::uint16_t type, const Message& message, std::uint16_t flags = 0,
+                         std::uint32_t call = 0) {
     const std::size_t place = begin(type, flags, call);
-    message.encode(buffer_);
+    if (!message.encode(buffer_)) {
+      drop(place);
+      return false;
+    }
     end(place);
+    return true;
   }
 
   // The header alone, for a payload that is written straight from its source afterwards.

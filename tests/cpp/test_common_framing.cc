@@ -13,7 +13,10 @@ namespace {
 
 struct Text {
   std::string_view text;
-  void encode(Writer& out) const { out.raw(text.data(), text.size()); }
+  bool encode(Writer& out) const {
+    out.raw(text.data(), text.size());
+    return text != "too long";
+  }
 };
 
 void feed(FrameReader& reader, std::span<const std::uint8_t> bytes) {
@@ -36,10 +39,10 @@ std::vector<std::uint8_t> header_bytes(const FrameHeader& header) {
 TEST_CASE("frames survive any cut of the stream") {
   FrameWriter writer;
   const std::string large(100'000, 'x');
-  writer.add(0x10, Text{"one"});
-  writer.add(0x11, Text{""}, flag_reply, 7);
-  writer.add(0x12, Text{large}, flag_reply | flag_more, 8);
-  writer.add(0x13, Text{"last"});
+  REQUIRE(writer.add(0x10, Text{"one"}));
+  REQUIRE(writer.add(0x11, Text{""}, flag_reply, 7));
+  REQUIRE(writer.add(0x12, Text{large}, flag_reply | flag_more, 8));
+  REQUIRE(writer.add(0x13, Text{"last"}));
   for (const std::size_t step : {std::size_t{1}, std::size_t{3}, std::size_t{17}, std::size_t{4096},
                                  writer.pending_bytes()}) {
     FrameReader reader(max_payload_v1);
@@ -65,8 +68,8 @@ TEST_CASE("frames survive any cut of the stream") {
 
 TEST_CASE("a payload can bypass the reader's buffer") {
   FrameWriter writer;
-  writer.add(0x20, Text{"0123456789"}, flag_reply | flag_more, 1);
-  writer.add(0x21, Text{"tail"});
+  REQUIRE(writer.add(0x20, Text{"0123456789"}, flag_reply | flag_more, 1));
+  REQUIRE(writer.add(0x21, Text{"tail"}));
   FrameReader reader;
   feed(reader, writer.pending().first(frame_header_size + 4));
   FrameHeader header;
@@ -116,11 +119,12 @@ TEST_CASE("the limit grows after the welcome") {
 
 TEST_CASE("a writer can take a frame back and leave in pieces") {
   FrameWriter writer;
-  writer.add(1, Text{"keep"});
+  REQUIRE(writer.add(1, Text{"keep"}));
   const std::size_t before = writer.pending_bytes();
   const std::size_t place = writer.begin(2);
   writer.out().u64(5);
   writer.drop(place);
+  CHECK_FALSE(writer.add(3, Text{"too long"}));
   CHECK(writer.pending_bytes() == before);
   writer.consume(3);
   CHECK(writer.pending_bytes() == before - 3);

@@ -25,9 +25,8 @@ MAY_USE: dict[str, set[str]] = {
 SOFTGPU_MAY_USE: dict[str, set[str]] = {
     "exec": set(),
     "compiler": set(),
-    "device": set(),
-    "driver": {"exec", "compiler", "device"},
-    "nvml": {"device"},
+    "driver": {"exec", "compiler"},
+    "nvml": {"driver"},
 }
 """The same inside the software GPU, whose layers stack."""
 

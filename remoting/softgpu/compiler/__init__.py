@@ -1,1 +1,0 @@
-"""The compile helper: turns kernels of PTX modules into shared objects, outside of all users."""

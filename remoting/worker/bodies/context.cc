@@ -1,0 +1,121 @@
+// Contexts (apispec/context.toml): made and ended by the client's names for them.
+#include "worker/bodies/bodies.h"
+
+namespace headrace::worker::bodies {
+namespace {
+
+// A query of so many streams still costs less than a hand-over to another thread.
+constexpr std::size_t queried_inline = 16;
+
+std::optional<CUresult> synchronize(Session& session, const Waiting& waiting,
+                                    const SessionContext& context) {
+  const DriverTable& driver = session.driver();
+  CUresult state = driver.cuCtxSetCurrent(context.context);
+  session.current_changed();
+  if (state != CUDA_SUCCESS) return state;
+  const std::vector<CUstream> streams = session.streams_of(context.handle);
+  state = streams.size() > queried_inline ? CUDA_ERROR_NOT_READY
+                                          : session.marks().state(context.handle, nullptr);
+  for (std::size_t i = 0; state == CUDA_SUCCESS && i < streams.size(); ++i) {
+    state = driver.cuStreamQuery(streams[i]);
+  }
+  if (state != CUDA_ERROR_NOT_READY) return state;
+  session.pool().submit(
+      [&session, waiting, native = context.context]() -> WaiterPool::Completion {
+        CUresult result = session.driver().cuCtxSetCurrent(native);
+        if (result == CUDA_SUCCESS) result = session.driver().cuCtxSynchronize();
+        return [&session, waiting, result] { session.answer(waiting, result); };
+      });
+  return std::nullopt;
+}
+
+}  // namespace
+
+CUresult cuDevicePrimaryCtxRetain(Session& session, const calls::CuDevicePrimaryCtxRetain& call) {
+  const SessionDevice* device = session.device_at(call.dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const unsigned index = static_cast<unsigned>(call.dev);
+  if (const SessionContext* known = session.find_context(call.pctx)) {
+    return known->primary && known->device == index ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  }
+  SessionContext context{call.pctx, nullptr, index, /*primary=*/true};
+  CUresult result = session.driver().cuDevicePrimaryCtxRetain(&context.context, device->device);
+  if (result != CUDA_SUCCESS) return result;
+  result = session.adopt_context(context);
+  if (result != CUDA_SUCCESS) session.driver().cuDevicePrimaryCtxRelease_v2(device->device);
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(Session& session,
+                                      const calls::CuDevicePrimaryCtxRelease_v2& call) {
+  const SessionDevice* device = session.device_at(call.dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const std::vector<SessionContext> contexts =
+      session.primary_contexts(static_cast<unsigned>(call.dev));
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  CUresult result = CUDA_SUCCESS;
+  for (const SessionContext& one : contexts) {
+    result = session.driver().cuDevicePrimaryCtxRelease_v2(device->device);
+    session.drop_context(one.handle);
+  }
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(Session& session,
+                                    const calls::CuDevicePrimaryCtxReset_v2& call) {
+  const SessionDevice* device = session.device_at(call.dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const CUresult result = session.driver().cuDevicePrimaryCtxReset_v2(device->device);
+  // The client's name for it stays: it stands for the device's primary context, whichever that is.
+  for (SessionContext one : session.primary_contexts(static_cast<unsigned>(call.dev))) {
+    session.drop_context(one.handle);
+    session.driver().cuDevicePrimaryCtxRelease_v2(device->device);
+    if (session.driver().cuDevicePrimaryCtxRetain(&one.context, device->device) == CUDA_SUCCESS) {
+      session.adopt_context(one);
+    }
+  }
+  return result;
+}
+
+CUresult cuCtxCreate_v4(Session& session, const calls::CuCtxCreate_v4& call) {
+  const SessionDevice* device = session.device_at(call.dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  const DriverTable& driver = session.driver();
+  SessionContext context{call.pctx, nullptr, static_cast<unsigned>(call.dev), /*primary=*/false};
+  CUresult result =
+      driver.cuCtxCreate_v4 != nullptr
+          ? driver.cuCtxCreate_v4(&context.context, nullptr, call.flags, device->device)
+          : HEADRACE_DRIVER_CALL(session, cuCtxCreate_v2, &context.context, call.flags,
+                                 device->device);
+  if (result != CUDA_SUCCESS) return result;
+  // Creating one pushes it, too; which is current is decided by SetContext alone.
+  CUcontext popped = nullptr;
+  driver.cuCtxPopCurrent_v2(&popped);
+  session.current_changed();
+  result = session.adopt_context(context);
+  if (result != CUDA_SUCCESS) driver.cuCtxDestroy_v2(context.context);
+  return result;
+}
+
+CUresult cuCtxDestroy_v2(Session& session, const calls::CuCtxDestroy_v2& call) {
+  const SessionContext* found = session.find_context(call.ctx);
+  if (found == nullptr || found->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  const CUcontext context = found->context;
+  session.drop_context(call.ctx);
+  return session.driver().cuCtxDestroy_v2(context);
+}
+
+std::optional<CUresult> cuCtxSynchronize(Session& session, std::uint32_t number,
+                                         const calls::CuCtxSynchronize&) {
+  if (session.current().handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  return synchronize(session, {calls::CuCtxSynchronize::kType, number}, session.current());
+}
+
+std::optional<CUresult> cuCtxSynchronize_v2(Session& session, std::uint32_t number,
+                                            const calls::CuCtxSynchronize_v2& call) {
+  const SessionContext* context = session.find_context(call.ctx);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return synchronize(session, {calls::CuCtxSynchronize_v2::kType, number}, *context);
+}
+
+}  // namespace headrace::worker::bodies

@@ -1,0 +1,107 @@
+// Copies between host and device (apispec/memcpy.toml, PROTOCOL.md §7.5).
+#include "worker/bodies/bodies.h"
+
+namespace headrace::worker::bodies {
+namespace {
+
+enum HostSide : std::uint8_t { neither = 0, source = 1, destination = 2 };
+
+// No extent of a copy reaches beyond this, so that products of the client's numbers cannot wrap.
+constexpr std::uint64_t sane = 1ull << 47;
+
+bool fits(std::uint64_t pitch, std::uint64_t height, std::uint64_t depth) {
+  return pitch < sane && height < sane && depth < sane &&
+         (pitch == 0 || height == 0 || depth == 0 ||
+          (height <= sane / pitch && depth <= sane / pitch / height));
+}
+
+CUDA_MEMCPY3D described(const calls::CuMemcpy3DAsync_v2& call) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = call.src;
+  copy.srcPitch = call.src_pitch;
+  copy.srcHeight = call.src_height;
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = call.dst;
+  copy.dstPitch = call.dst_pitch;
+  copy.dstHeight = call.dst_height;
+  copy.WidthInBytes = call.width;
+  copy.Height = call.height;
+  copy.Depth = call.depth;
+  return copy;
+}
+
+}  // namespace
+
+CUresult cuMemcpyHtoDAsync_v2(Session& session, const calls::CuMemcpyHtoDAsync_v2& call) {
+  CUstream stream = nullptr;
+  if (!session.find(HandleKind::stream, call.hStream, stream)) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  return session.uploads().copy(call.dstDevice, call.srcHost, stream);
+}
+
+std::optional<CUresult> cuMemcpyDtoHAsync_v2(Session& session, std::uint32_t number,
+                                             const calls::CuMemcpyDtoHAsync_v2& call) {
+  CUstream stream = nullptr;
+  if (!session.find(HandleKind::stream, call.hStream, stream)) return CUDA_ERROR_INVALID_HANDLE;
+  if (number == 0) return CUDA_ERROR_INVALID_VALUE;  // the bytes are the answer
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  if (call.ByteCount == 0) return CUDA_SUCCESS;
+  if (call.ByteCount >= sane) return CUDA_ERROR_INVALID_VALUE;
+  Source from;
+  from.address = call.srcDevice;
+  from.width = call.ByteCount;
+  const CUresult result = session.downloads().begin(calls::CuMemcpyDtoHAsync_v2::kType, number,
+                                                    from, stream);
+  if (result != CUDA_SUCCESS) return result;
+  return std::nullopt;
+}
+
+std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t number,
+                                           const calls::CuMemcpy3DAsync_v2& call) {
+  CUstream stream = nullptr;
+  if (!session.find(HandleKind::stream, call.hStream, stream)) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  if (!fits(call.width, call.height, call.depth) ||
+      !fits(call.src_pitch, call.src_height, call.depth) ||
+      !fits(call.dst_pitch, call.dst_height, call.depth)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (call.width == 0 || call.height == 0 || call.depth == 0) return CUDA_SUCCESS;
+  CUDA_MEMCPY3D copy = described(call);
+  switch (call.host) {
+    case neither:
+      return session.driver().cuMemcpy3DAsync_v2(&copy, stream);
+    case source: {
+      if (call.data.size() != call.width * call.height * call.depth) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+      copy.srcHost = call.data.data();
+      copy.srcPitch = call.width;
+      copy.srcHeight = call.height;
+      // The frame's bytes are only here until this returns, and how long a driver looks at a
+      // pageable source of several rows is not promised.
+      const CUresult result = session.driver().cuMemcpy3DAsync_v2(&copy, stream);
+      return result == CUDA_SUCCESS ? session.driver().cuStreamSynchronize(stream) : result;
+    }
+    case destination: {
+      if (number == 0) return CUDA_ERROR_INVALID_VALUE;
+      Source from;
+      from.address = call.src;
+      from.pitch = call.src_pitch;
+      from.slice_pitch = call.src_pitch * call.src_height;
+      from.width = call.width;
+      from.height = call.height;
+      from.depth = call.depth;
+      const CUresult result = session.downloads().begin(calls::CuMemcpy3DAsync_v2::kType, number,
+                                                        from, stream);
+      if (result != CUDA_SUCCESS) return result;
+      return std::nullopt;
+    }
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace headrace::worker::bodies

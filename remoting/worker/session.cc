@@ -1,0 +1,233 @@
+#include "worker/session.h"
+
+#include <utility>
+
+namespace headrace::worker {
+
+bool destroys_context(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Session::Session(const DriverTable& driver, std::vector<SessionDevice> devices,
+                 MemoryAccount& memory, FrameWriter& out, WaiterPool& pool,
+                 std::uint32_t max_handles)
+    : driver_(driver),
+      devices_(std::move(devices)),
+      memory_(memory),
+      out_(out),
+      pool_(pool),
+      handles_(max_handles),
+      marks_(driver),
+      uploads_(driver, *this),
+      downloads_(driver, *this) {}
+
+Session::~Session() {
+  for (const auto& [handle, context] : contexts_) {
+    if (context.primary) {
+      driver_.cuDevicePrimaryCtxRelease_v2(devices_[context.device].device);
+    } else {
+      driver_.cuCtxDestroy_v2(context.context);
+    }
+  }
+}
+
+CUresult Session::enter() {
+  if (entered_) return CUDA_SUCCESS;
+  const CUresult result = driver_.cuCtxSetCurrent(current_.context);
+  entered_ = result == CUDA_SUCCESS;
+  return result;
+}
+
+bool Session::find_object(HandleKind kind, std::uint64_t handle, std::uint64_t& object) {
+  constexpr std::uint64_t last_own_stream = 2;  // null, legacy and per-thread are CUDA's own
+  if (kind == HandleKind::stream && handle <= last_own_stream) {
+    object = handle;
+    return true;
+  }
+  if (kind == HandleKind::context) {
+    const SessionContext* context = find_context(handle);
+    if (context == nullptr) return false;
+    object = reinterpret_cast<std::uint64_t>(context->context);
+    return true;
+  }
+  const HandleTable::Entry* entry = handles_.find(kind, handle);
+  if (entry == nullptr && kind == HandleKind::function) {
+    entry = handles_.find(HandleKind::kernel, handle);  // CUDA takes one for the other
+  }
+  if (entry == nullptr) return false;
+  object = entry->object;
+  return true;
+}
+
+bool Session::find_device(std::int32_t ordinal, CUdevice& out) const {
+  const SessionDevice* found = device_at(ordinal);
+  if (found == nullptr) return false;
+  out = found->device;
+  return true;
+}
+
+const SessionDevice* Session::device_at(std::int32_t ordinal) const {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices_.size()) return nullptr;
+  return &devices_[static_cast<std::size_t>(ordinal)];
+}
+
+CUresult Session::adopt_object(HandleKind kind, std::uint64_t handle, std::uint64_t object) {
+  if (handle_kind(handle) != kind || handle_serial(handle) == 0 || handles_.contains(handle)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (handles_.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  // Images of a library, and its kernels, belong to no context.
+  const bool free_of_context = kind == HandleKind::library || kind == HandleKind::kernel ||
+                               kind == HandleKind::mem_pool || kind == HandleKind::link_state;
+  handles_.add(handle, {object, free_of_context ? 0 : current_.handle, current_.device, 0, nullptr});
+  return CUDA_SUCCESS;
+}
+
+void Session::forget(HandleKind kind, std::uint64_t handle) {
+  if (const HandleTable::Entry* entry = handles_.find(kind, handle)) {
+    drop_charge(*entry);
+    handles_.remove(handle);
+  }
+}
+
+void Session::drop_charge(const HandleTable::Entry& entry) {
+  if (entry.charged != 0) memory_.give_back(entry.device, entry.charged);
+}
+
+void Session::charge_handle(std::uint64_t handle, unsigned device, std::uint64_t bytes) {
+  HandleTable::Entry* entry = handles_.find(handle_kind(handle), handle);
+  if (entry == nullptr) return memory_.give_back(device, bytes);
+  entry->device = device;
+  entry->charged = bytes;
+}
+
+void Session::belongs_to(std::uint64_t handle, const SessionContext& context) {
+  if (HandleTable::Entry* entry = handles_.find(handle_kind(handle), handle)) {
+    entry->context = context.handle;
+  }
+}
+
+void Session::attach(std::uint64_t handle, std::shared_ptr<void> what) {
+  if (HandleTable::Entry* entry = handles_.find(handle_kind(handle), handle)) {
+    entry->attached = std::move(what);
+  }
+}
+
+std::shared_ptr<void> Session::attached(std::uint64_t handle) {
+  const HandleTable::Entry* entry = handles_.find(handle_kind(handle), handle);
+  return entry == nullptr ? nullptr : entry->attached;
+}
+
+void Session::set_context(std::uint64_t handle) {
+  SessionContext wanted;
+  if (handle != 0) {
+    if (const SessionContext* found = find_context(handle)) {
+      wanted = *found;
+    } else {
+      keep(CUDA_ERROR_INVALID_CONTEXT);
+    }
+  }
+  entered_ = entered_ && wanted.context == current_.context;
+  current_ = wanted;
+}
+
+const SessionContext* Session::find_context(std::uint64_t handle) const {
+  const auto found = contexts_.find(handle);
+  return found == contexts_.end() ? nullptr : &found->second;
+}
+
+std::vector<SessionContext> Session::primary_contexts(unsigned device) const {
+  std::vector<SessionContext> all;
+  for (const auto& [handle, context] : contexts_) {
+    if (context.primary && context.device == device) all.push_back(context);
+  }
+  return all;
+}
+
+CUresult Session::adopt_context(const SessionContext& context) {
+  if (handle_kind(context.handle) != HandleKind::context || handle_serial(context.handle) == 0 ||
+      contexts_.contains(context.handle)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (handles_.full()) return CUDA_ERROR_OUT_OF_MEMORY;
+  contexts_[context.handle] = context;
+  return CUDA_SUCCESS;
+}
+
+std::vector<CUstream> Session::streams_of(std::uint64_t context) const {
+  std::vector<CUstream> streams;
+  handles_.for_each(HandleKind::stream, [&](std::uint64_t, const HandleTable::Entry& entry) {
+    if (entry.context == context) streams.push_back(reinterpret_cast<CUstream>(entry.object));
+  });
+  return streams;
+}
+
+void Session::drop_context(std::uint64_t handle) {
+  ++lives_[handle];
+  handles_.remove_context(handle, [this](const HandleTable::Entry& entry) { drop_charge(entry); });
+  std::erase_if(allocations_, [&](const auto& one) {
+    if (one.second.context != handle) return false;
+    memory_.give_back(one.second.device, one.second.charged);
+    return true;
+  });
+  marks_.drop_context(handle);
+  uploads_.drop_context(handle);
+  downloads_.drop_context(handle);
+  entered_ = false;
+  contexts_.erase(handle);
+  if (current_.handle == handle) current_ = SessionContext{};
+}
+
+void Session::add_allocation(CUdeviceptr address, std::uint64_t charged) {
+  allocations_[address] = Allocation{charged, current_.device, current_.handle};
+}
+
+const Allocation* Session::find_allocation(CUdeviceptr address) const {
+  const auto found = allocations_.find(address);
+  return found == allocations_.end() ? nullptr : &found->second;
+}
+
+void Session::drop_allocation(CUdeviceptr address) {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end()) return;
+  memory_.give_back(found->second.device, found->second.charged);
+  allocations_.erase(found);
+}
+
+bool Session::begin_wait(std::uint32_t number) { return waiting_.insert(number).second; }
+
+void Session::answer_fields(const Waiting& to, CUresult result,
+                            std::span<const std::uint8_t> fields) {
+  if (to.number == 0) return keep(result);
+  waiting_.erase(to.number);
+  const CUresult deferred = std::exchange(deferred_, CUDA_SUCCESS);
+  const std::size_t place = out_.begin(to.type, flag_reply, to.number);
+  calls::ReplyHeader header;
+  header.result = result;
+  header.deferred = deferred;
+  header.sticky = destroys_context(result) || destroys_context(deferred) ? 1 : 0;
+  header.write(out_.out());
+  if (result == CUDA_SUCCESS) out_.out().raw(fields.data(), fields.size());
+  out_.end(place);
+}
+
+void Session::keep(CUresult result) {
+  if (deferred_ == CUDA_SUCCESS) deferred_ = result;
+}
+
+}  // namespace headrace::worker
