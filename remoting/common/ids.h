@@ -15,7 +15,7 @@ enum class HandleKind : std::uint8_t {
   function = 5,
   library = 6,
   kernel = 7,
-  mem_pool = 8,
+  memory_pool = 8,
   graph = 9,
   graph_exec = 10,
   graph_node = 11,

@@ -105,7 +105,8 @@ bool BrokerClient::unasked(const Frame& frame) {
   if (frame.header.reply()) return true;  // the answer to a tell()
   Reader reader(frame.payload);
   protocol::EndSession end;
-  if (frame.header.type != protocol::EndSession::kType || !protocol::EndSession::decode(reader, end)) {
+  if (frame.header.type != protocol::EndSession::kType ||
+      !protocol::EndSession::decode(reader, end)) {
     return false;
   }
   ended_ = std::move(end);

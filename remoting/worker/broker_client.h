@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "common/clock.h"
 #include "common/errors.h"
@@ -34,11 +35,12 @@ class BrokerClient {
     return reply;
   }
 
-  // Says something and does not wait. An answer that still comes is dropped.
+  // Says something and does not wait; if the daemon is gone, so be it. An answer that still comes
+  // is dropped.
   template <typename Message>
   void tell(const Message& message, bool answered = false) {
     FrameWriter out;
-    if (out.add(Message::kType, message, 0, answered ? next_call_++ : 0)) send(out);
+    if (out.add(Message::kType, message, 0, answered ? next_call_++ : 0)) std::ignore = send(out);
   }
 
   // Reads what is there; call when fd() can be read. False: the daemon is gone.

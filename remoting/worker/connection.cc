@@ -24,8 +24,8 @@ std::string type_text(std::uint16_t type) {
 }  // namespace
 
 std::string Connection::fault(const Frame& frame, Phase phase) {
-  if (frame.header.reply()) return "a reply to call " + std::to_string(frame.header.call) +
-                                   ", which nobody asked";
+  if (frame.header.reply())
+    return "a reply to call " + std::to_string(frame.header.call) + ", which nobody asked";
   if (!permitted(phase, frame.header.type)) {
     return type_text(frame.header.type) + " is not permitted in phase " + phase_name(phase);
   }
@@ -71,8 +71,8 @@ Result<Frame> Connection::next_frame(Phase phase, Deadline deadline, BrokerClien
     pollfd fds[2] = {{tls_->fd(), POLLIN, 0}, {broker.fd(), POLLIN, 0}};
     const int ready = poll(fds, 2, deadline.poll_ms());
     if (ready == 0 && deadline.passed()) {
-      return ended({Code::busy, "timeout", std::string("nothing came in time in phase ") +
-                                               phase_name(phase)});
+      return ended({Code::busy, "timeout",
+                    std::string("nothing came in time in phase ") + phase_name(phase)});
     }
     if (ready > 0 && fds[1].revents != 0 && !broker.pump()) {
       return ended({Code::shutting_down, "daemon", "headraced is gone"});
@@ -85,8 +85,8 @@ Result<Frame> Connection::next_frame(Phase phase, Deadline deadline, BrokerClien
 
 bool Connection::refuse(const FrameHeader& to, Code code, const std::string& text,
                         const std::string& hint) {
-  return refuse(to, protocol::Refuse{static_cast<std::uint16_t>(code), shortened(text),
-                                     shortened(hint)});
+  return refuse(
+      to, protocol::Refuse{static_cast<std::uint16_t>(code), shortened(text), shortened(hint)});
 }
 
 bool Connection::refuse(const FrameHeader& to, const protocol::Refuse& refusal) {
@@ -107,8 +107,8 @@ void Connection::close(const Ending& ending) {
   if (ending.tell_client) {
     // What was being sent may be cut in the middle of a frame by now, so this is a best effort, and
     // a client that does not read does not hold the worker.
-    if (out_.add(protocol::Close::kType,
-                 protocol::Close{static_cast<std::uint16_t>(ending.code), shortened(ending.text)})) {
+    if (out_.add(protocol::Close::kType, protocol::Close{static_cast<std::uint16_t>(ending.code),
+                                                         shortened(ending.text)})) {
       const std::span<const std::uint8_t> bytes = out_.pending();
       if (tls_->write_all(bytes, Deadline::after_ms(close_ms))) out_.consume(bytes.size());
     }

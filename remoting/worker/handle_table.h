@@ -12,10 +12,10 @@ namespace headrace::worker {
 class HandleTable {
  public:
   struct Entry {
-    std::uint64_t object = 0;   // the driver's, as a number
-    std::uint64_t context = 0;  // handle of the context that it ends with; 0: with the session
-    unsigned device = 0;        // whose memory is charged
-    std::uint64_t charged = 0;  // bytes given back when the handle ends
+    std::uint64_t object = 0;        // the driver's, as a number
+    std::uint64_t context = 0;       // handle of the context that it ends with; 0: with the session
+    unsigned device = 0;             // whose memory is charged
+    std::uint64_t charged = 0;       // bytes given back when the handle ends
     std::shared_ptr<void> attached;  // of ours, for as long as the handle
   };
 

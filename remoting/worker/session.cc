@@ -93,8 +93,9 @@ CUresult Session::adopt_object(HandleKind kind, std::uint64_t handle, std::uint6
   if (handles_.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   // Images of a library, and its kernels, belong to no context.
   const bool free_of_context = kind == HandleKind::library || kind == HandleKind::kernel ||
-                               kind == HandleKind::mem_pool || kind == HandleKind::link_state;
-  handles_.add(handle, {object, free_of_context ? 0 : current_.handle, current_.device, 0, nullptr});
+                               kind == HandleKind::memory_pool || kind == HandleKind::link_state;
+  handles_.add(handle,
+               {object, free_of_context ? 0 : current_.handle, current_.device, 0, nullptr});
   return CUDA_SUCCESS;
 }
 

@@ -102,7 +102,7 @@ CUresult Uploads::copy_block(CUdeviceptr to, std::span<const std::uint8_t> from,
 CUresult Downloads::begin(std::uint16_t type, std::uint32_t number, const Source& source,
                           CUstream stream) {
   const SessionContext& context = session_.current();
-  Download download{type,   number, source, context.handle, session_.life(context.handle),
+  Download download{type,           number, source, context.handle, session_.life(context.handle),
                     context.context};
   const bool ordered = source.bytes() <= ordered_limit;
   const CUresult state = session_.marks().state(context.handle, stream);

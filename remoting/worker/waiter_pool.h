@@ -1,5 +1,6 @@
 // Threads for what may take long: waiting for the device, compiling, linking. The network thread
-// never does these. Work runs on a pool thread and returns what is left to do on the network thread.
+// never does these. Work runs on a pool thread and returns what is left to do on the network
+// thread.
 #pragma once
 
 #include <condition_variable>

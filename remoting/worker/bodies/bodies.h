@@ -10,8 +10,8 @@
 namespace headrace::worker::bodies {
 
 // The driver has every function that this release knows, or an older one lacks some.
-#define HEADRACE_DRIVER_CALL(session, function, ...)                             \
-  ((session).driver().function == nullptr ? CUDA_ERROR_NOT_SUPPORTED             \
+#define HEADRACE_DRIVER_CALL(session, function, ...)                 \
+  ((session).driver().function == nullptr ? CUDA_ERROR_NOT_SUPPORTED \
                                           : (session).driver().function(__VA_ARGS__))
 
 }  // namespace headrace::worker::bodies

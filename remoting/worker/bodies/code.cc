@@ -79,8 +79,7 @@ void describe(Reply& reply, Get get, GetParameter get_parameter) {
   for (std::size_t i = 0; i < max_parameters; ++i) {
     std::size_t offset = 0, size = 0;
     if (get_parameter(i, &offset, &size) != CUDA_SUCCESS) break;
-    reply.layout.push_back(
-        {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size)});
+    reply.layout.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size)});
   }
 }
 
@@ -104,10 +103,9 @@ std::optional<CUresult> cuModuleLoadDataEx(Session& session, std::uint32_t numbe
     }
     return [&session, load, number, context, life, handle, module, done]() {
       const bool alive = session.life(context.handle) == life;
-      end_load<calls::CuModuleLoadDataEx>(session, number, HandleKind::module, handle,
-                                          context.context, *load,
-                                          alive ? done : CUDA_ERROR_CONTEXT_IS_DESTROYED, module,
-                                          session.driver().cuModuleUnload);
+      end_load<calls::CuModuleLoadDataEx>(
+          session, number, HandleKind::module, handle, context.context, *load,
+          alive ? done : CUDA_ERROR_CONTEXT_IS_DESTROYED, module, session.driver().cuModuleUnload);
       if (alive && done == CUDA_SUCCESS) session.belongs_to(handle, context);
     };
   });

@@ -20,12 +20,11 @@ std::optional<CUresult> synchronize(Session& session, const Waiting& waiting,
     state = driver.cuStreamQuery(streams[i]);
   }
   if (state != CUDA_ERROR_NOT_READY) return state;
-  session.pool().submit(
-      [&session, waiting, native = context.context]() -> WaiterPool::Completion {
-        CUresult result = session.driver().cuCtxSetCurrent(native);
-        if (result == CUDA_SUCCESS) result = session.driver().cuCtxSynchronize();
-        return [&session, waiting, result] { session.answer(waiting, result); };
-      });
+  session.pool().submit([&session, waiting, native = context.context]() -> WaiterPool::Completion {
+    CUresult result = session.driver().cuCtxSetCurrent(native);
+    if (result == CUDA_SUCCESS) result = session.driver().cuCtxSynchronize();
+    return [&session, waiting, result] { session.answer(waiting, result); };
+  });
   return std::nullopt;
 }
 

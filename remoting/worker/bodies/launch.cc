@@ -112,8 +112,7 @@ CUresult cuLaunchKernelEx(Session& session, const calls::CuLaunchKernelEx& call)
   if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
   const CUlaunchConfig config = config_of(call, stream, attributes);
   ParameterBlock block(call.block);
-  return HEADRACE_DRIVER_CALL(session, cuLaunchKernelEx, &config, function, nullptr,
-                              block.extra());
+  return HEADRACE_DRIVER_CALL(session, cuLaunchKernelEx, &config, function, nullptr, block.extra());
 }
 
 // The driver's cooperative launch takes no ready block; the attribute says the same.
@@ -130,8 +129,7 @@ CUresult cuLaunchCooperativeKernel(Session& session, const calls::CuLaunchCooper
   attributes[0].value.cooperative = 1;
   const CUlaunchConfig config = config_of(call, stream, attributes);
   ParameterBlock block(call.block);
-  return HEADRACE_DRIVER_CALL(session, cuLaunchKernelEx, &config, function, nullptr,
-                              block.extra());
+  return HEADRACE_DRIVER_CALL(session, cuLaunchKernelEx, &config, function, nullptr, block.extra());
 }
 
 CUresult cuOccupancyMaxActiveClusters(Session& session,

@@ -24,9 +24,8 @@ CUresult cuLinkCreate_v2(Session& session, const calls::CuLinkCreate_v2& call) {
   if (!options->jit.read(call.jit)) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
   CUlinkState state = nullptr;
-  CUresult result =
-      HEADRACE_DRIVER_CALL(session, cuLinkCreate_v2, options->jit.count(), options->jit.options(),
-                           options->jit.values(), &state);
+  CUresult result = HEADRACE_DRIVER_CALL(session, cuLinkCreate_v2, options->jit.count(),
+                                         options->jit.options(), options->jit.values(), &state);
   if (result != CUDA_SUCCESS) return result;
   result = session.adopt(HandleKind::link_state, call.stateOut, state);
   if (result == CUDA_SUCCESS) {

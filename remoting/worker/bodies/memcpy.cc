@@ -51,8 +51,8 @@ std::optional<CUresult> cuMemcpyDtoHAsync_v2(Session& session, std::uint32_t num
   Source from;
   from.address = call.srcDevice;
   from.width = call.ByteCount;
-  const CUresult result = session.downloads().begin(calls::CuMemcpyDtoHAsync_v2::kType, number,
-                                                    from, stream);
+  const CUresult result =
+      session.downloads().begin(calls::CuMemcpyDtoHAsync_v2::kType, number, from, stream);
   if (result != CUDA_SUCCESS) return result;
   return std::nullopt;
 }
@@ -94,8 +94,8 @@ std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t numbe
       from.width = call.width;
       from.height = call.height;
       from.depth = call.depth;
-      const CUresult result = session.downloads().begin(calls::CuMemcpy3DAsync_v2::kType, number,
-                                                        from, stream);
+      const CUresult result =
+          session.downloads().begin(calls::CuMemcpy3DAsync_v2::kType, number, from, stream);
       if (result != CUDA_SUCCESS) return result;
       return std::nullopt;
     }

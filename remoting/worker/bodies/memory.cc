@@ -47,11 +47,11 @@ CUresult cuMemAllocPitch_v2(Session& session, const calls::CuMemAllocPitch_v2& c
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   std::size_t pitch = 0;
-  const CUresult result = allocate(
-      session, round_up(row, widest_pitch) * call.Height, reply.dptr, [&](CUdeviceptr& pointer) {
-        return session.driver().cuMemAllocPitch_v2(&pointer, &pitch, row, call.Height,
-                                                   call.ElementSizeBytes);
-      });
+  const CUresult result = allocate(session, round_up(row, widest_pitch) * call.Height, reply.dptr,
+                                   [&](CUdeviceptr& pointer) {
+                                     return session.driver().cuMemAllocPitch_v2(
+                                         &pointer, &pitch, row, call.Height, call.ElementSizeBytes);
+                                   });
   reply.pPitch = pitch;
   return result;
 }
@@ -93,7 +93,7 @@ CUresult cuMemAllocFromPoolAsync(Session& session, const calls::CuMemAllocFromPo
   CUstream stream = nullptr;
   CUmemoryPool pool = nullptr;
   if (!session.find(HandleKind::stream, call.hStream, stream) ||
-      !session.find(HandleKind::mem_pool, call.pool, pool)) {
+      !session.find(HandleKind::memory_pool, call.pool, pool)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   return allocate(session, call.bytesize, reply.dptr, [&](CUdeviceptr& pointer) {
@@ -131,14 +131,14 @@ CUresult cuMemPoolCreate(Session& session, const calls::CuMemPoolCreate& call) {
   CUmemoryPool pool = nullptr;
   CUresult result = HEADRACE_DRIVER_CALL(session, cuMemPoolCreate, &pool, &properties);
   if (result != CUDA_SUCCESS) return result;
-  result = session.adopt(HandleKind::mem_pool, call.pool, pool);
+  result = session.adopt(HandleKind::memory_pool, call.pool, pool);
   if (result != CUDA_SUCCESS) session.driver().cuMemPoolDestroy(pool);
   return result;
 }
 
 CUresult cuMemPoolSetAttribute(Session& session, const calls::CuMemPoolSetAttribute& call) {
   CUmemoryPool pool = nullptr;
-  if (!session.find(HandleKind::mem_pool, call.pool, pool)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!session.find(HandleKind::memory_pool, call.pool, pool)) return CUDA_ERROR_INVALID_HANDLE;
   // All values are 32 or 64 bits wide, little-endian: the low part of one number serves both.
   std::uint64_t value = call.number;
   return HEADRACE_DRIVER_CALL(session, cuMemPoolSetAttribute, pool,
@@ -148,7 +148,7 @@ CUresult cuMemPoolSetAttribute(Session& session, const calls::CuMemPoolSetAttrib
 CUresult cuMemPoolGetAttribute(Session& session, const calls::CuMemPoolGetAttribute& call,
                                calls::CuMemPoolGetAttributeReply& reply) {
   CUmemoryPool pool = nullptr;
-  if (!session.find(HandleKind::mem_pool, call.pool, pool)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!session.find(HandleKind::memory_pool, call.pool, pool)) return CUDA_ERROR_INVALID_HANDLE;
   std::uint64_t value = 0;
   const CUresult result = HEADRACE_DRIVER_CALL(session, cuMemPoolGetAttribute, pool,
                                                static_cast<CUmemPool_attribute>(call.attr), &value);

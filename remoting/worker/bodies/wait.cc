@@ -17,8 +17,7 @@ std::optional<CUresult> cuStreamSynchronize(Session& session, std::uint32_t numb
     return result;
   }
   const Waiting waiting{calls::CuStreamSynchronize::kType, number};
-  session.pool().submit([&session, waiting, mark, native = context.context,
-                         handle = context.handle,
+  session.pool().submit([&session, waiting, mark, native = context.context, handle = context.handle,
                          life = session.life(context.handle)]() -> WaiterPool::Completion {
     session.driver().cuCtxSetCurrent(native);
     const CUresult result = session.driver().cuEventSynchronize(mark);

@@ -1,0 +1,222 @@
+#include "worker/attached.h"
+
+#include <poll.h>
+
+#include <utility>
+
+#include "common/clock.h"
+#include "gen/messages.h"
+#include "gen/worker_dispatch.h"
+
+namespace headrace::worker {
+namespace {
+
+// Frames are carried out in turns of this many bytes, so that answers leave in between.
+constexpr std::size_t turn_bytes = 1 << 20;
+// §7.7: a client that does not read its replies is cut off.
+constexpr std::size_t max_unread = 64 << 20;
+constexpr std::uint64_t max_stall_ns = 120ull * 1'000'000'000;
+// Beyond this no further frames are taken: answers have to leave first.
+constexpr std::size_t output_high = 4 << 20;
+
+}  // namespace
+
+Ending AttachedLoop::run() {
+  last_progress_ns_ = monotonic_ns();
+  while (!ended_) {
+    bool busy = carry_out_frames();
+    pool_.run_completions();
+    session_.downloads().pump();
+    busy = write_some() || busy;
+    if (ended_) break;
+    busy = read_some() || busy;
+    if (!busy && !ended_) wait();
+  }
+  return std::move(ending_);
+}
+
+void AttachedLoop::end(Ending ending) {
+  if (ended_) return;
+  ended_ = true;
+  ending_ = std::move(ending);
+}
+
+bool AttachedLoop::may_take_frames() const {
+  return !session_.uploads().full() && connection_.out().pending_bytes() < output_high;
+}
+
+bool AttachedLoop::read_some() {
+  if (!may_take_frames()) return false;
+  const std::span<std::uint8_t> space = connection_.in().space();
+  if (space.empty()) return false;
+  const Io io = connection_.tls().read_some(space);
+  reads_want_write_ = io.status == IoStatus::want_write;
+  switch (io.status) {
+    case IoStatus::ok:
+      connection_.in().commit(io.bytes);
+      return true;
+    case IoStatus::closed:
+      end(Ending::finished("the client closed the connection"));
+      return false;
+    case IoStatus::failed:
+      end(Ending::lost(connection_.tls().failure().text));
+      return false;
+    default:
+      return false;
+  }
+}
+
+bool AttachedLoop::carry_out_frames() {
+  std::size_t done = 0;
+  while (!ended_ && done < turn_bytes && may_take_frames()) {
+    Frame frame;
+    const FrameReader::Next next = connection_.in().next(frame);
+    if (next == FrameReader::Next::need_more) break;
+    if (next == FrameReader::Next::bad) {
+      end(Ending::protocol_error(connection_.in().fault()));
+      break;
+    }
+    done += frame_header_size + frame.payload.size();
+    if (std::string why = Connection::fault(frame, Phase::attached); !why.empty()) {
+      end(Ending::protocol_error(std::move(why)));
+      break;
+    }
+    carry_out(frame);
+  }
+  return done != 0;
+}
+
+void AttachedLoop::carry_out(const Frame& frame) {
+  const std::uint16_t type = frame.header.type;
+  if (type >= first_call_type) return carry_out_call(frame);
+  switch (type) {
+    case protocol::SetContext::kType:
+      return set_context(frame);
+    case protocol::BlobBegin::kType:
+      return begin_blob(frame);
+    case protocol::BlobData::kType:
+      return add_to_blob(frame);
+    case protocol::Ping::kType:
+      if (!answer_ping(frame, connection_.out())) {
+        end(Ending::protocol_error("Ping does not decode"));
+      }
+      return;
+    case protocol::Close::kType:
+      return end(client_closed(frame));
+    default:
+      return;  // Pong
+  }
+}
+
+void AttachedLoop::carry_out_call(const Frame& frame) {
+  const Waiting waiting{frame.header.type, frame.header.call};
+  if (waiting.number != 0) {
+    if (!session_.begin_wait(waiting.number)) {
+      return end(Ending::protocol_error("call number " + std::to_string(waiting.number) +
+                                        " is used twice"));
+    }
+    if (session_.waiting() > max_outstanding) {
+      return end(Ending::protocol_error("more than " + std::to_string(max_outstanding) +
+                                        " calls unanswered"));
+    }
+  }
+  fields_.clear();
+  CUresult result = CUDA_SUCCESS;
+  switch (dispatch(session_, frame.header.type, frame.header.call, Reader(frame.payload), result,
+                   fields_)) {
+    case Outcome::done:
+      return session_.answer_fields(waiting, result, fields_.view());
+    case Outcome::later:
+      return;
+    case Outcome::unknown:
+      return session_.answer(waiting, CUDA_ERROR_NOT_SUPPORTED);
+    case Outcome::malformed:
+      return end(Ending::protocol_error("call " + std::to_string(frame.header.type) + " (" +
+                                        std::string(calls::call_name(frame.header.type)) +
+                                        ") does not decode"));
+  }
+}
+
+void AttachedLoop::set_context(const Frame& frame) {
+  protocol::SetContext message;
+  Reader reader(frame.payload);
+  if (!protocol::SetContext::decode(reader, message)) {
+    return end(Ending::protocol_error("SetContext does not decode"));
+  }
+  session_.set_context(message.context);
+}
+
+void AttachedLoop::begin_blob(const Frame& frame) {
+  protocol::BlobBegin message;
+  Reader reader(frame.payload);
+  if (!protocol::BlobBegin::decode(reader, message)) {
+    return end(Ending::protocol_error("BlobBegin does not decode"));
+  }
+  std::string why =
+      session_.blobs().begin(message.blob, message.size, message.raw_size, message.encoding);
+  if (!why.empty()) end(Ending::protocol_error(std::move(why)));
+}
+
+void AttachedLoop::add_to_blob(const Frame& frame) {
+  // Read by hand: the generated message owns its bytes, and images are large.
+  Reader reader(frame.payload);
+  const std::uint64_t blob = reader.u64();
+  const std::uint64_t offset = reader.u64();
+  const std::span<const std::uint8_t> bytes = reader.bytes();
+  if (!reader.finished()) return end(Ending::protocol_error("BlobData does not decode"));
+  std::string why = session_.blobs().data(blob, offset, bytes);
+  if (!why.empty()) end(Ending::protocol_error(std::move(why)));
+}
+
+bool AttachedLoop::write_some() {
+  FrameWriter& out = connection_.out();
+  bool wrote = false;
+  while (!out.empty() && !ended_) {
+    const Io io = connection_.tls().write_some(out.pending());
+    if (io.status == IoStatus::ok) {
+      out.consume(io.bytes);
+      wrote = true;
+      continue;
+    }
+    if (io.status == IoStatus::failed || io.status == IoStatus::closed) {
+      end(Ending::lost(connection_.tls().failure().text));
+    }
+    break;
+  }
+  const std::uint64_t now = monotonic_ns();
+  if (wrote || out.empty()) {
+    last_progress_ns_ = now;
+  } else if (now - last_progress_ns_ > max_stall_ns) {
+    end(Ending::lost("the client has read nothing for 120 s"));
+  }
+  if (out.pending_bytes() > max_unread) {
+    end(Ending::lost("the client does not read: 64 MiB of replies wait"));
+  }
+  return wrote;
+}
+
+void AttachedLoop::wait() {
+  // Between the last look and here nothing can have come without making one of these readable:
+  // TLS was read until it wanted more, and completions raise the event.
+  constexpr int stall_check_ms = 10'000;
+  const bool writing = !connection_.out().empty() || reads_want_write_;
+  const bool reading = may_take_frames();
+  if (reading && connection_.tls().has_pending()) return;
+  pollfd fds[3] = {
+      {connection_.tls().fd(),
+       static_cast<short>((reading ? POLLIN : POLLRDHUP) | (writing ? POLLOUT : 0)), 0},
+      {pool_.fd(), POLLIN, 0},
+      {broker_.fd(), POLLIN, 0}};
+  const int ready = poll(fds, 3, writing ? stall_check_ms : -1);
+  if (ready <= 0) return;
+  if (!reading && (fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+    return end(Ending::lost("the client is gone"));
+  }
+  // A session outlives its daemon, with the memory that it holds (§11).
+  if (fds[2].revents != 0) broker_.pump();
+  if (broker_.ended()) {
+    end({static_cast<Code>(broker_.ended()->code), "ended", broker_.ended()->text});
+  }
+}
+
+}  // namespace headrace::worker

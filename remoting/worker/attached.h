@@ -1,0 +1,48 @@
+// The attached phase (PROTOCOL.md §7): one network thread carries out the client's frames in order
+// and sends what is ready, until somebody ends it.
+#pragma once
+
+#include "worker/broker_client.h"
+#include "worker/connection.h"
+#include "worker/ending.h"
+#include "worker/session.h"
+#include "worker/waiter_pool.h"
+
+namespace headrace::worker {
+
+constexpr std::uint32_t max_outstanding = 4096;
+constexpr std::uint32_t max_handles = 1'048'576;
+
+class AttachedLoop {
+ public:
+  AttachedLoop(Connection& connection, BrokerClient& broker, WaiterPool& pool, Session& session)
+      : connection_(connection), broker_(broker), pool_(pool), session_(session) {}
+
+  Ending run();
+
+ private:
+  // Each returns whether anything was done; an ending is noted in ending_.
+  bool read_some();
+  bool carry_out_frames();
+  void carry_out(const Frame& frame);
+  void carry_out_call(const Frame& frame);
+  void set_context(const Frame& frame);
+  void begin_blob(const Frame& frame);
+  void add_to_blob(const Frame& frame);
+  bool write_some();
+  void wait();
+  void end(Ending ending);
+  bool may_take_frames() const;
+
+  Connection& connection_;
+  BrokerClient& broker_;
+  WaiterPool& pool_;
+  Session& session_;
+  Writer fields_;  // out fields of the call at hand
+  bool ended_ = false;
+  Ending ending_;
+  bool reads_want_write_ = false;
+  std::uint64_t last_progress_ns_ = 0;  // of output, while there is any
+};
+
+}  // namespace headrace::worker

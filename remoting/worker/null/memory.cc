@@ -1,0 +1,70 @@
+// Memory: the device's is this process's.
+#include <cstdlib>
+#include <cstring>
+
+#include "null.h"
+
+namespace headrace::nullgpu {
+namespace {
+
+constexpr std::size_t alignment = 512;
+
+void* at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
+                            std::size_t height, unsigned) {
+  *pitch = (width + alignment - 1) / alignment * alignment;
+  return cuMemAlloc_v2(address, *pitch * height);
+}
+CUresult cuMemFree_v2(CUdeviceptr address) {
+  std::free(at(address));
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream) {
+  return cuMemAlloc_v2(address, bytes);
+}
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream) { return cuMemFree_v2(address); }
+CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{64} << 30;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  return *memory == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void* memory) {
+  std::free(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
+  std::memcpy(at(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  std::memcpy(to, at(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  std::memmove(at(to), at(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream) {
+  std::memset(at(to), value, count);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream) {
+  unsigned* words = static_cast<unsigned*>(at(to));
+  for (std::size_t i = 0; i < count; ++i) words[i] = value;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace headrace::nullgpu
