@@ -1,0 +1,147 @@
+// Scenarios that spoil a process, each run in one of its own (run_child). Zero means "as expected";
+// another number is the line that was not.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/cuda/driver.h"
+#include "tests/cuda/kernels.h"
+
+#define EXPECT(expected, call)                                                            \
+  do {                                                                                    \
+    CUresult result_ = (call);                                                            \
+    if (result_ != (expected)) {                                                          \
+      std::fprintf(stderr, "%s:%d: %s gave %s, expected %s\n", __FILE__, __LINE__, #call, \
+                   name_of(result_).c_str(), name_of(expected).c_str());                  \
+      return __LINE__ % 250 + 1;                                                          \
+    }                                                                                     \
+  } while (0)
+
+namespace {
+
+int start(CUcontext* context) {
+  EXPECT(CUDA_SUCCESS, cu.cuInit(0));
+  EXPECT(CUDA_SUCCESS, cu.cuDevicePrimaryCtxRetain(context, 0));
+  EXPECT(CUDA_SUCCESS, cu.cuCtxSetCurrent(*context));
+  return 0;
+}
+
+// A kernel's stray write spoils the context: every later call says so, until it is destroyed.
+int illegal_address() {
+  CUcontext context = nullptr;
+  if (int line = start(&context)) return line;
+  CUmodule module = nullptr;
+  CUfunction stray = nullptr;
+  CUdeviceptr memory = 0;
+  CUstream stream = nullptr;
+  EXPECT(CUDA_SUCCESS, cu.cuModuleLoadData(&module, kKernels));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&stray, module, "stray"));
+  EXPECT(CUDA_SUCCESS, cu.cuMemAlloc_v2(&memory, 1024));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT(CUDA_SUCCESS, launch(stray, 1, 1, stream, {}));
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamSynchronize(stream));
+  unsigned char byte = 0;
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemcpyDtoH_v2(&byte, memory, 1));
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuMemAlloc_v2(&memory, 1024));
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, launch(stray, 1, 1, nullptr, {}));
+  // What needs no working context still works.
+  CUcontext current = nullptr;
+  int count = 0;
+  EXPECT(CUDA_SUCCESS, cu.cuCtxGetCurrent(&current));
+  EXPECT(CUDA_SUCCESS, cu.cuDeviceGetCount(&count));
+  return current == context && count > 0 ? 0 : 1;
+}
+
+// The same in a context of its own; after its destruction another one works.
+int illegal_address_then_new_context() {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  EXPECT(CUDA_SUCCESS, cu.cuInit(0));
+  EXPECT(CUDA_SUCCESS, cu.cuCtxCreate_v2(&context, 0, 0));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleLoadData(&module, kKernels));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&function, module, "stray"));
+  EXPECT(CUDA_SUCCESS, launch(function, 1, 1, nullptr, {}));
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuCtxSynchronize());
+  cu.cuCtxDestroy_v2(context);  // NVIDIA's driver answers the sticky error here, and destroys it
+  EXPECT(CUDA_SUCCESS, cu.cuCtxCreate_v2(&context, 0, 0));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleLoadData(&module, kKernels));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&function, module, "nothing"));
+  EXPECT(CUDA_SUCCESS, launch(function, 1, 1, nullptr, {}));
+  EXPECT(CUDA_SUCCESS, cu.cuCtxSynchronize());
+  return 0;
+}
+
+// Calls before cuInit.
+int not_initialized() {
+  int count = 0, version = 0;
+  CUcontext context = nullptr;
+  EXPECT(CUDA_ERROR_NOT_INITIALIZED, cu.cuDeviceGetCount(&count));
+  EXPECT(CUDA_ERROR_NOT_INITIALIZED, cu.cuCtxGetCurrent(&context));
+  EXPECT(CUDA_SUCCESS, cu.cuDriverGetVersion(&version));
+  EXPECT(CUDA_ERROR_INVALID_VALUE, cu.cuInit(1));
+  EXPECT(CUDA_SUCCESS, cu.cuInit(0));
+  EXPECT(CUDA_SUCCESS, cu.cuDeviceGetCount(&count));
+  return version >= 11000 ? 0 : 1;
+}
+
+int in_child(int (*body)()) {
+  std::fflush(stderr);
+  pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return 1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int child_of_initialized() {
+  int count = 0;
+  EXPECT(CUDA_ERROR_NOT_INITIALIZED, cu.cuInit(0));
+  EXPECT(CUDA_ERROR_NOT_INITIALIZED, cu.cuDeviceGetCount(&count));
+  EXPECT(CUDA_ERROR_NOT_INITIALIZED, cu.cuCtxSynchronize());
+  return 0;
+}
+
+// A forked child of an initialised process has no CUDA, and does not disturb its parent.
+int fork_after_init() {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  if (int line = start(&context)) return line;
+  EXPECT(CUDA_SUCCESS, cu.cuMemAlloc_v2(&memory, 1 << 20));
+  EXPECT(CUDA_SUCCESS, cu.cuMemsetD8Async(memory, 3, 1 << 20, nullptr));
+  if (int line = in_child(child_of_initialized)) return line;
+  unsigned char byte = 0;
+  EXPECT(CUDA_SUCCESS, cu.cuMemcpyDtoH_v2(&byte, memory + 12345, 1));
+  return byte == 3 ? 0 : 1;
+}
+
+int use_device() {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  unsigned char byte = 0;
+  if (int line = start(&context)) return line;
+  EXPECT(CUDA_SUCCESS, cu.cuMemAlloc_v2(&memory, 4096));
+  EXPECT(CUDA_SUCCESS, cu.cuMemsetD8_v2(memory, 9, 4096));
+  EXPECT(CUDA_SUCCESS, cu.cuMemcpyDtoH_v2(&byte, memory + 4095, 1));
+  return byte == 9 ? 0 : 1;
+}
+
+// One that was forked before cuInit is a process like any other; so is its parent.
+int fork_before_init() {
+  if (int line = in_child(use_device)) return line;
+  return use_device();
+}
+
+}  // namespace
+
+int child_main(const std::string& scenario) {
+  if (scenario == "illegal_address") return illegal_address();
+  if (scenario == "illegal_address_then_new_context") return illegal_address_then_new_context();
+  if (scenario == "not_initialized") return not_initialized();
+  if (scenario == "fork_after_init") return fork_after_init();
+  if (scenario == "fork_before_init") return fork_before_init();
+  std::fprintf(stderr, "driver_tests: no scenario %s\n", scenario.c_str());
+  return 255;
+}
