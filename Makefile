@@ -18,8 +18,9 @@ help: ## List the targets
 setup: ## Install what is missing: Debian packages (as root) and a .venv
 	@scripts/setup </dev/null
 
-generate: setup ## Write committed generated files anew (codec for Python, coverage page)
+generate: setup ## Write committed generated files anew (codec for Python, reference pages)
 	@$(PYTHON) -m remoting.codegen --protocol-python --coverage
+	@$(PYTHON) -m appliance.config
 
 build: setup ## Build the native parts into build/release
 	@scripts/build release $(JOBS)

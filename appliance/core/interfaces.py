@@ -41,12 +41,24 @@ class ReservationStore(Protocol):
 class Workers(Protocol):
     """The worker processes, for who must know when one is trusted, and when it is gone."""
 
+    def local_address(self, pid: WorkerPid) -> str | None:
+        """The address of this appliance at which the worker's peer came in, if known."""
+        ...
+
+    def connected(self, pid: WorkerPid) -> None:
+        """The worker speaks to the broker."""
+        ...
+
+    def disconnected(self, pid: WorkerPid) -> None:
+        """All that the worker had to say to the broker is read."""
+        ...
+
     def authenticated(self, pid: WorkerPid) -> None:
         """The worker's peer has shown a certificate that is accepted."""
         ...
 
-    def reported(self, pid: WorkerPid) -> None:
-        """The worker has told the log why its connection ended."""
+    def explained(self, pid: WorkerPid) -> None:
+        """The log has a line that says why the worker's connection ended."""
         ...
 
     async def finish(self, pid: WorkerPid, grace_seconds: float) -> None:

@@ -11,7 +11,6 @@ from appliance.core.ids import (
     ReservationId,
     SessionId,
     new_reservation_id,
-    new_session_id,
     slice_uuid,
 )
 from appliance.core.interfaces import Clock, ReservationStore
@@ -122,14 +121,13 @@ class Pool:
         self._store.put(reservation.moved_to(state, reason))
         return sessions
 
-    def open_session(self, identifier: ReservationId) -> tuple[Reservation, SessionId]:
+    def open_session(self, identifier: ReservationId, session: SessionId) -> Reservation:
         """Attach one more process to a reservation."""
         reservation = self.alive(identifier)
         if len(reservation.account.sessions) >= self._max_sessions:
             raise Busy(f"reservation {identifier} has {self._max_sessions} sessions already")
-        session = new_session_id()
         reservation.account.open_session(session)
-        return reservation, session
+        return reservation
 
     def close_session(self, identifier: ReservationId, session: SessionId) -> None:
         """The session's worker is gone: what it held is free again."""

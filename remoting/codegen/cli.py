@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from remoting.codegen.emit import coverage_page, cpp_files, message_files, python_codec
+from remoting.codegen.emit import (
+    coverage_page,
+    cpp_files,
+    message_files,
+    python_codec,
+    type_list,
+    vector_file,
+)
 from remoting.codegen.errors import SpecError
 from remoting.codegen.headers import read_headers
 from remoting.codegen.passes import build_api
@@ -18,6 +25,7 @@ from remoting.codegen.wire import read_protocol
 ROOT = Path(__file__).resolve().parents[2]
 APISPEC = ROOT / "remoting" / "apispec"
 MESSAGES = ROOT / "remoting" / "protocol" / "messages.toml"
+VECTORS = ROOT / "remoting" / "protocol" / "vectors"
 PYTHON_CODEC = ROOT / "remoting" / "protocol" / "gen" / "messages.py"
 COVERAGE = ROOT / "docs" / "reference" / "driver-coverage.md"
 
@@ -55,7 +63,10 @@ def main(
         if coverage:
             write_if_changed(COVERAGE, coverage_page(api))
         if out is not None:
-            files = cpp_files(api) | message_files(read_protocol(MESSAGES))
+            protocol = read_protocol(MESSAGES)
+            files = cpp_files(api) | message_files(protocol)
+            files["test_vectors.inc"] = vector_file(protocol, api, VECTORS)
+            files["type_list.inc"] = type_list(protocol, api)
             for name, text in files.items():
                 write_if_changed(out / name, text)
     except SpecError as error:

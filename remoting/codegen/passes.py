@@ -35,6 +35,7 @@ def build_api(header: Header, spec: Spec) -> Api:
     if faults:
         raise SpecError(faults)
     functions = _attach(header, spec, faults)
+    _check_via(functions, header, faults)
     _check_ids(functions, spec, faults)
     functions = [_infer(function, header, spec, faults) for function in functions]
     procs = pair_procs(header, faults)
@@ -90,6 +91,21 @@ def _class_of(row: Row, rows: dict[str, Row], faults: list[str]) -> CallClass:
         )
         return CallClass.REFUSED
     return target.call_class or CallClass.REFUSED
+
+
+def _check_via(functions: list[Function], header: Header, faults: list[str]) -> None:
+    """Parameters go on by position: as many, or all but the stream at the end."""
+    for function in functions:
+        target = header.functions.get(function.row.via)
+        if target is None:
+            continue
+        own, wanted = function.c.params, target.params
+        missing = wanted[len(own) :]
+        alike = all(a.ctype.depth == b.ctype.depth for a, b in zip(own, wanted, strict=False))
+        stream = len(missing) == 1 and missing[0].ctype.base == "CUstream"
+        if not alike or len(own) > len(wanted) or (missing and not stream):
+            where = f"{function.row.family}.toml: [{function.row.name}]"
+            faults.append(f"{where} via {target.symbol}: {target.symbol} takes other parameters")
 
 
 def _check_ids(functions: list[Function], spec: Spec, faults: list[str]) -> None:

@@ -19,7 +19,6 @@ class TlsProfile:
     maximum: str
     ciphersuites: tuple[str, ...]
     groups: tuple[str, ...]
-    signature_algorithms: tuple[str, ...]
     session_tickets: bool
     alpn_data: str
     alpn_enroll: str
@@ -45,7 +44,6 @@ def tls_profile() -> TlsProfile:
         maximum=tls["maximum"],
         ciphersuites=tuple(tls["ciphersuites"]),
         groups=tuple(tls["groups"]),
-        signature_algorithms=tuple(tls["signature_algorithms"]),
         session_tickets=tls["session_tickets"],
         alpn_data=tls["alpn_data"],
         alpn_enroll=tls["alpn_enroll"],

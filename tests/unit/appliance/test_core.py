@@ -95,11 +95,12 @@ def test_what_one_frees_another_may_have() -> None:
 def test_memory_stays_taken_until_the_last_worker_is_gone() -> None:
     lent = pool(gpu(0, 4 * GIB))
     reservation = lent.reserve(ALICE, Demand(1, 3 * GIB))
-    _, session = lent.open_session(reservation.id)
+    session = ONE
+    lent.open_session(reservation.id, session)
     assert lent.end(reservation.id, EndReason.HOLDER_GONE) == (session,)
     assert lent.reservations()[0].state is ReservationState.ENDING
     with pytest.raises(NotPermitted):
-        lent.open_session(reservation.id)
+        lent.open_session(reservation.id, TWO)
     assert not lent.request_memory(reservation.id, session, 0, GRANULE).granted
     with pytest.raises(NotEnough):
         lent.reserve(ALICE, Demand(1, 2 * GIB))
@@ -111,9 +112,9 @@ def test_memory_stays_taken_until_the_last_worker_is_gone() -> None:
 def test_sessions_of_a_reservation_are_limited() -> None:
     lent = pool(gpu(0, 4 * GIB), max_sessions=1)
     reservation = lent.reserve(ALICE, Demand(1, GIB))
-    lent.open_session(reservation.id)
+    lent.open_session(reservation.id, ONE)
     with pytest.raises(Busy):
-        lent.open_session(reservation.id)
+        lent.open_session(reservation.id, TWO)
 
 
 def test_a_state_never_goes_back() -> None:

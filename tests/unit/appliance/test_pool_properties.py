@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from appliance.core.errors import Busy, InvalidRequest, NotEnough, NotFound, NotPermitted
 from appliance.core.gpu import Gpu, Slice
-from appliance.core.ids import GpuId, ReservationId, SessionId
+from appliance.core.ids import GpuId, ReservationId, SessionId, new_session_id
 from appliance.core.placement import Demand
 from appliance.core.pool import MemoryStore, Pool
 from appliance.core.reservation import EndReason, Holder
@@ -85,7 +85,8 @@ class PoolMachine(RuleBasedStateMachine):
     def attach(self, reservation: ReservationId) -> MultipleResults[Attached] | Attached:
         alive = reservation in self.granted and reservation not in self.ending
         try:
-            found, session = self.pool.open_session(reservation)
+            session = new_session_id()
+            found = self.pool.open_session(reservation, session)
         except NotPermitted:
             assert not alive
             return multiple()

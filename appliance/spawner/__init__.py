@@ -1,0 +1,7 @@
+"""Starts workers where there is no systemd, with the contract that systemd has with them."""
+
+from __future__ import annotations
+
+from appliance.spawner.spawner import Limits, Spawner, SpawnError
+
+__all__ = ["Limits", "SpawnError", "Spawner"]

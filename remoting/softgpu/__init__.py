@@ -1,0 +1,1 @@
+"""The software GPU: PTX translator and compile helper in Python, runtime and drivers in C++."""

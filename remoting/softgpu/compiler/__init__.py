@@ -1,0 +1,1 @@
+"""The compile helper: turns kernels of PTX modules into shared objects, outside of all users."""

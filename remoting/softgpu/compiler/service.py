@@ -1,0 +1,160 @@
+"""The resident service: connections, requests, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import select
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remoting.softgpu.compiler.errors import CompileError
+from remoting.softgpu.compiler.library import Library
+from remoting.softgpu.compiler.wire import PROTOCOL, BadFrame, Frame, encode, read_frame
+
+log = logging.getLogger(__name__)
+
+FIRST_CLIENT_SECONDS = 10.0
+RETRY_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """When the service ends by itself.
+
+    On demand (`keep` false): as soon as its last client is gone. Clients connect while they hold
+    the lock file; the service ends while it holds it, and only if nobody waits to be accepted.
+    So no client ever meets a helper that is about to end.
+    """
+
+    keep: bool
+    socket_path: Path | None = None
+    lock_path: Path | None = None
+
+
+class Service:
+    """Serves one listening Unix socket until it is stopped or no longer needed."""
+
+    def __init__(self, listener: socket.socket, library: Library, lifetime: Lifetime) -> None:
+        self._listener = listener
+        self._library = library
+        self._lifetime = lifetime
+        self._clients = 0
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """End the service."""
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Serve; returns when the service has ended."""
+        server = await asyncio.start_unix_server(self._connected, sock=self._listener)
+        if not self._lifetime.keep:
+            # Whoever started us may have died before it connected.
+            asyncio.get_running_loop().call_later(FIRST_CLIENT_SECONDS, self._end_if_unused)
+        try:
+            await self._ended.wait()
+        finally:
+            server.close()
+            await self._library.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._clients += 1
+        try:
+            while True:
+                request = await read_frame(reader)
+                writer.write(encode(await self._answer_present(request, reader)))
+                await writer.drain()
+        except BadFrame as error:
+            log.warning("connection ended: %s", error)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client is gone, or we are
+        finally:
+            writer.close()
+            self._clients -= 1
+            self._tasks.discard(task)
+            self._end_if_unused()
+
+    async def _answer_present(self, request: Frame, reader: asyncio.StreamReader) -> Frame:
+        """Answer unless the client goes away meanwhile: it may be the last one."""
+        answer = asyncio.create_task(self._answer(request))
+        silence = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((answer, silence), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                if silence.result():
+                    raise BadFrame("a request before the answer to the one before")
+                raise ConnectionResetError
+            return await answer
+        finally:
+            answer.cancel()
+            silence.cancel()
+            await asyncio.gather(answer, silence, return_exceptions=True)
+
+    async def _answer(self, request: Frame) -> Frame:
+        try:
+            operation = request.header.get("op")
+            if operation == "hello":
+                return Frame({"ok": True, "protocol": PROTOCOL, "pid": os.getpid()})
+            if operation == "inspect":
+                return await self._inspect(request)
+            if operation == "compile":
+                return await self._compile(request)
+            raise BadFrame(f"unknown operation {operation!r}")
+        except CompileError as error:
+            log.info("%s: %s", error.kind, error.message)
+            return Frame({"ok": False, "error": error.to_wire()})
+        except (OSError, ImportError) as error:
+            log.exception("request failed")
+            return Frame({"ok": False, "error": CompileError(f"compile helper: {error}").to_wire()})
+
+    async def _inspect(self, request: Frame) -> Frame:
+        name = self._library.hold(request.attachment)
+        module, image = await self._library.inspect(name)
+        return Frame({"ok": True, "module": {"hash": name, **module}}, image)
+
+    async def _compile(self, request: Frame) -> Frame:
+        module, kernel, opt = (request.header.get(name) for name in ("module", "kernel", "opt"))
+        if not isinstance(module, str) or not isinstance(kernel, str) or not _is_opt(opt):
+            raise BadFrame("compile wants module, kernel and opt (0 to 3, or null)")
+        if request.attachment and self._library.hold(request.attachment) != module:
+            raise BadFrame("the attached text is of another module")
+        path = await self._library.compile(module, kernel, opt)
+        return Frame({"ok": True, "path": str(path)})
+
+    def _end_if_unused(self) -> None:
+        if self._lifetime.keep or self._clients or self._ended.is_set():
+            return
+        lock = self._lifetime.lock_path
+        if lock is None:
+            self._ended.set()
+            return
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # a client connects right now
+            os.close(descriptor)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._end_if_unused)
+            return
+        if select.select([self._listener], [], [], 0)[0]:
+            os.close(descriptor)  # it is in the queue, and will be accepted
+            return
+        if self._lifetime.socket_path is not None:
+            self._lifetime.socket_path.unlink(missing_ok=True)
+        self._ended.set()
+        os.close(descriptor)
+
+
+def _is_opt(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 <= value <= 3)

@@ -1,0 +1,229 @@
+// Launches: parameters, the rules that are checked at the call, and the way into the executor.
+#include <cuda.h>
+
+#include <cstring>
+#include <vector>
+
+#include "remoting/softgpu/device/log.h"
+#include "remoting/softgpu/driver/launch.h"
+
+namespace headrace::softgpu {
+namespace {
+
+struct Request {
+  Dim3 grid, block;
+  unsigned dynamic_shared = 0;
+  bool cooperative = false;
+};
+
+CUresult result_of(LaunchStatus status) {
+  switch (status) {
+    case LaunchStatus::ok:
+      return CUDA_SUCCESS;
+    case LaunchStatus::illegal_address:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case LaunchStatus::misaligned_address:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case LaunchStatus::illegal_instruction:
+      return CUDA_ERROR_ILLEGAL_INSTRUCTION;
+    case LaunchStatus::trap:
+      return CUDA_ERROR_LAUNCH_FAILED;
+    case LaunchStatus::assertion:
+      return CUDA_ERROR_ASSERT;
+    case LaunchStatus::stack_overflow:
+      return CUDA_ERROR_HARDWARE_STACK_ERROR;
+    case LaunchStatus::timeout:
+    case LaunchStatus::deadlock:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case LaunchStatus::cancelled:
+      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    case LaunchStatus::out_of_resources:
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    case LaunchStatus::invalid:
+      break;
+  }
+  return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+// What CUDA rejects at the call.
+CUresult check(const Device& device, const Function& function, const sg_kernel_desc& kernel,
+               const Request& request) {
+  const unsigned grid[3] = {request.grid.x, request.grid.y, request.grid.z};
+  const unsigned block[3] = {request.block.x, request.block.y, request.block.z};
+  for (int i = 0; i < 3; ++i) {
+    if (grid[i] == 0 || grid[i] > kMaxGrid[i]) return CUDA_ERROR_INVALID_VALUE;
+    if (block[i] == 0 || block[i] > kMaxBlock[i]) return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::uint64_t threads = request.block.count();
+  if (threads > kThreadsPerBlock) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > static_cast<std::uint64_t>(max_threads(kernel))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (kernel.req_ntid[0] != 0) {
+    for (int i = 0; i < 3; ++i) {
+      if (block[i] != std::max(1u, kernel.req_ntid[i])) return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  if (request.dynamic_shared >
+      static_cast<unsigned>(max_dynamic_shared(kernel, function.settings()))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (request.cooperative) {
+    int blocks = active_blocks(device, kernel, function.settings(), static_cast<int>(threads),
+                               request.dynamic_shared);
+    std::uint64_t most = static_cast<std::uint64_t>(blocks) * kMultiprocessors;
+    most =
+        std::min<std::uint64_t>(most, max_cooperative_blocks(static_cast<std::uint32_t>(threads)));
+    if (request.grid.count() > most) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
+  return CUDA_SUCCESS;
+}
+
+// The parameter block, from pointers to each value or from a ready block.
+CUresult gather(const KernelInfo& info, void** params, void** extra,
+                std::vector<std::uint8_t>* block) {
+  block->assign(info.param_bytes, 0);
+  if (extra != nullptr) {
+    if (params != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const void* data = nullptr;
+    const std::size_t* size = nullptr;
+    for (void** at = extra; *at != CU_LAUNCH_PARAM_END; at += 2) {
+      if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+        data = at[1];
+      } else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+        size = static_cast<const std::size_t*>(at[1]);
+      } else {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+    }
+    std::size_t needed = 0;
+    if (!info.params.empty()) needed = info.params.back().offset + info.params.back().size;
+    if (needed == 0) return CUDA_SUCCESS;
+    if (data == nullptr || size == nullptr || *size < needed) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(block->data(), data, std::min(*size, block->size()));
+    return CUDA_SUCCESS;
+  }
+  if (info.params.empty()) return CUDA_SUCCESS;
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; i < info.params.size(); ++i) {
+    const ParamInfo& param = info.params[i];
+    if (params[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (std::size_t{param.offset} + param.size > block->size()) return CUDA_ERROR_UNKNOWN;
+    std::memcpy(block->data() + param.offset, params[i], param.size);
+  }
+  return CUDA_SUCCESS;
+}
+
+// On a thread of the engine.
+CUresult execute(Runtime& runtime, Context& context, const Function& function,
+                 const Request& request, const std::vector<std::uint8_t>& params) {
+  Device& device = context.device();
+  DeviceMemory* memory = device.memory();
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  Launch launch;
+  launch.kernel = function.code().compiled();
+  launch.grid = request.grid;
+  launch.block = request.block;
+  launch.dynamic_shared = request.dynamic_shared;
+  launch.params = params.data();
+  launch.params_bytes = params.size();
+  launch.globals = reinterpret_cast<std::uint8_t*>(function.globals());
+  launch.arena = {memory->window_low(), memory->window_high()};
+  runtime.host_memory().window(&launch.pinned.lo, &launch.pinned.hi);
+  launch.cooperative = request.cooperative;
+  static std::atomic<std::uint64_t> grid_number{1};
+  launch.grid_id = grid_number.fetch_add(1);
+  launch.cancel = context.cancel_token();
+  constexpr std::uint64_t kWorkspace = 32;
+  if (request.cooperative) {
+    launch.grid_workspace = memory->allocate(kWorkspace, context.handle, 0, true);
+    if (launch.grid_workspace == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    std::memset(reinterpret_cast<void*>(launch.grid_workspace), 0, kWorkspace);
+  }
+  LaunchResult result = run(launch);
+  if (launch.grid_workspace != 0) memory->free(launch.grid_workspace, true);
+  if (!result.ok()) {
+    log("kernel " + function.code().name() + ": " + describe(result.status) + ", address " +
+        std::to_string(result.address) + ", block " + std::to_string(result.block.x) + "," +
+        std::to_string(result.block.y) + "," + std::to_string(result.block.z));
+  }
+  return result_of(result.status);
+}
+
+CUresult launch(CUfunction handle, CUstream stream_handle, const Request& request, void** params,
+                void** extra) {
+  return with_stream(
+      stream_handle, [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        FunctionPtr function;
+        if (CUresult result = find_function(runtime, handle, &function)) return result;
+        if (function->context() != context) return CUDA_ERROR_INVALID_HANDLE;
+        const sg_kernel_desc& kernel = *function->code().compiled();
+        if (CUresult result = check(context->device(), *function, kernel, request)) return result;
+        std::vector<std::uint8_t> block;
+        if (CUresult result = gather(function->code().info(), params, extra, &block)) return result;
+        // The context outlives its operations: they hold it (Context::submit).
+        context->submit(stream, [&runtime, raw = context.get(), function = std::move(function),
+                                 request, block = std::move(block)] {
+          return execute(runtime, *raw, *function, request, block);
+        });
+        return CUDA_SUCCESS;
+      });
+}
+
+}  // namespace
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared, CUstream stream, void** params,
+                        void** extra) {
+  return launch(function, stream,
+                {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, false}, params,
+                extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared, CUstream stream,
+                                   void** params) {
+  return launch(function, stream,
+                {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, true}, params,
+                nullptr);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
+                          void** extra) {
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Request request{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                  {config->blockDimX, config->blockDimY, config->blockDimZ},
+                  config->sharedMemBytes,
+                  false};
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    switch (attribute.id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        request.cooperative = attribute.value.cooperative != 0;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        // A cluster of one block is what every launch is.
+        if (attribute.value.clusterDim.x > 1 || attribute.value.clusterDim.y > 1 ||
+            attribute.value.clusterDim.z > 1) {
+          return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        return CUDA_ERROR_NOT_SUPPORTED;
+      default:  // hints: caches, priority, overlap with the launch before
+        if (attribute.id < 0) return CUDA_ERROR_INVALID_VALUE;
+        break;
+    }
+  }
+  return launch(function, config->hStream, request, params, extra);
+}
+
+}  // namespace headrace::softgpu

@@ -1,0 +1,192 @@
+#include "remoting/softgpu/driver/context.h"
+
+#include <algorithm>
+
+#include "remoting/softgpu/device/log.h"
+#include "remoting/softgpu/device/settings.h"
+#include "remoting/softgpu/driver/runtime.h"
+
+namespace headrace::softgpu {
+namespace {
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> number{1};
+  return number.fetch_add(1);
+}
+
+void set_default_limits(std::size_t* limits) {
+  limits[CU_LIMIT_STACK_SIZE] = 1024;
+  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = std::size_t{1} << 20;
+  limits[CU_LIMIT_MALLOC_HEAP_SIZE] = std::size_t{8} << 20;
+  limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+  limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+  limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+  limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0;
+}
+
+}  // namespace
+
+Context::Context(Runtime& runtime, Device& device, bool primary)
+    : runtime_(runtime), device_(device), primary_(primary), id_(next_number()) {
+  set_default_limits(limits);
+}
+
+void Context::activate() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (active_) return;
+  legacy_ = make_stream_locked(CU_STREAM_DEFAULT, 0);
+  legacy_->legacy = true;
+  streams_.clear();
+  cancel_ = std::make_unique<CancelToken>();
+  sticky_ = CUDA_SUCCESS;
+  active_ = true;
+}
+
+void Context::reset() {
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (!active_) return;
+    active_ = false;
+    legacy_->dead = true;
+    for (const StreamPtr& stream : streams_) stream->dead = true;
+  }
+  // Work that has not started is skipped; a kernel that never ends is stopped.
+  sticky_ = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  cancel_->cancel();
+  wait_all();
+  runtime_.forget_objects_of(*this);
+  std::lock_guard<std::mutex> guard(mutex_);
+  legacy_ = nullptr;
+  streams_.clear();
+  set_default_limits(limits);
+}
+
+void Context::fail(CUresult error) {
+  int none = CUDA_SUCCESS;
+  if (sticky_.compare_exchange_strong(none, error)) {
+    log("context " + std::to_string(id_) + " failed with error " + std::to_string(error));
+  }
+}
+
+StreamPtr Context::make_stream_locked(unsigned flags, int priority) {
+  StreamPtr stream = std::make_shared<Stream>();
+  stream->id = next_number();
+  stream->context = weak_from_this();
+  stream->flags = flags;
+  stream->priority = priority;
+  return stream;
+}
+
+StreamPtr Context::legacy_stream() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return legacy_;
+}
+
+StreamPtr Context::thread_stream() {
+  ThreadState& thread = Runtime::thread();
+  auto found = thread.streams.find(id_);
+  if (found != thread.streams.end() && !found->second->dead) return found->second;
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (!active_) return nullptr;
+  prune_locked();
+  StreamPtr stream = make_stream_locked(CU_STREAM_DEFAULT, 0);
+  stream->per_thread = true;
+  streams_.push_back(stream);
+  thread.streams[id_] = stream;
+  return stream;
+}
+
+StreamPtr Context::create_stream(unsigned flags, int priority) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (!active_) return nullptr;
+  prune_locked();
+  StreamPtr stream = make_stream_locked(flags, priority);
+  streams_.push_back(stream);
+  return stream;
+}
+
+// Forgets streams that nobody can reach any more and that have no work left.
+void Context::prune_locked() {
+  std::erase_if(streams_, [](const StreamPtr& stream) {
+    return stream.use_count() == 1 && (stream->last == nullptr || stream->last->done());
+  });
+}
+
+void Context::destroy_stream(const StreamPtr&) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  prune_locked();
+}
+
+void Context::collect_locked(const Stream& stream, std::vector<OperationPtr>* out) {
+  auto add = [&](const OperationPtr& operation) {
+    if (operation != nullptr && !operation->done()) out->push_back(operation);
+  };
+  add(stream.last);
+  if (stream.legacy) {
+    for (const StreamPtr& other : streams_) {
+      if (other->blocking()) add(other->last);
+    }
+  } else if (stream.blocking() && legacy_ != nullptr) {
+    add(legacy_->last);
+  }
+}
+
+OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> body, bool always,
+                             const OperationPtr& also_after) {
+  ContextPtr self = shared_from_this();
+  Operation::Body wrapped;
+  if (body) {
+    wrapped = [self, body = std::move(body), always] {
+      if (!always && self->sticky() != CUDA_SUCCESS) return;
+      CUresult result = CUDA_ERROR_UNKNOWN;
+      try {
+        result = body();
+      } catch (...) {  // out of host memory: nothing may leave this thread
+      }
+      if (result != CUDA_SUCCESS) self->fail(result);
+    };
+  }
+  OperationPtr operation;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    std::vector<OperationPtr> after;
+    collect_locked(*stream, &after);
+    after.push_back(also_after);
+    operation = runtime_.engine().submit(std::move(wrapped), stream->priority, after);
+    stream->last = operation;
+  }
+  if (settings().launch_blocking) operation->wait();
+  return operation;
+}
+
+std::vector<OperationPtr> Context::pending(const StreamPtr& stream) {
+  std::vector<OperationPtr> out;
+  std::lock_guard<std::mutex> guard(mutex_);
+  collect_locked(*stream, &out);
+  return out;
+}
+
+bool Context::idle(const StreamPtr& stream) { return pending(stream).empty(); }
+
+void Context::wait(const StreamPtr& stream) {
+  for (const OperationPtr& operation : pending(stream)) operation->wait();
+}
+
+std::vector<OperationPtr> Context::all_pending() {
+  std::vector<OperationPtr> out;
+  std::lock_guard<std::mutex> guard(mutex_);
+  auto add = [&](const StreamPtr& stream) {
+    if (stream != nullptr && stream->last != nullptr && !stream->last->done()) {
+      out.push_back(stream->last);
+    }
+  };
+  add(legacy_);
+  for (const StreamPtr& stream : streams_) add(stream);
+  return out;
+}
+
+void Context::wait_all() {
+  for (const OperationPtr& operation : all_pending()) operation->wait();
+}
+
+}  // namespace headrace::softgpu

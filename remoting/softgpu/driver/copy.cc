@@ -1,0 +1,106 @@
+#include "remoting/softgpu/driver/copy.h"
+
+#include <cstring>
+#include <vector>
+
+namespace headrace::softgpu {
+namespace {
+
+// Work so small that handing it to another thread takes longer than doing it.
+constexpr std::uint64_t kInline = 256 << 10;
+// Pageable sources are copied aside up to this size; beyond it the call waits for its turn.
+constexpr std::uint64_t kStaged = std::uint64_t{16} << 20;
+
+std::uint8_t* at(std::uint64_t address) { return reinterpret_cast<std::uint8_t*>(address); }
+
+}  // namespace
+
+std::uint64_t Copy::extent(const CopySide& side) const {
+  unsigned __int128 last = static_cast<unsigned __int128>(depth - 1) * side.slice +
+                           static_cast<unsigned __int128>(height - 1) * side.pitch + width;
+  return last >> 62 != 0 ? 0 : static_cast<std::uint64_t>(last);
+}
+
+void Copy::run() const {
+  for (std::size_t z = 0; z < depth; ++z) {
+    const std::uint64_t from = source.address + z * source.slice;
+    const std::uint64_t to = destination.address + z * destination.slice;
+    if (height == 1 || (source.pitch == width && destination.pitch == width)) {
+      std::memmove(at(to), at(from), width * height);
+      continue;
+    }
+    for (std::size_t y = 0; y < height; ++y) {
+      std::memmove(at(to + y * destination.pitch), at(from + y * source.pitch), width);
+    }
+  }
+}
+
+CUresult place_of(Runtime& runtime, std::uint64_t address, std::uint64_t size, bool expect_device,
+                  Place* place) {
+  if (Device* device = runtime.device_of(address)) {
+    *place = Place::device;
+    return device->memory()->contains(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  HostBlock block;
+  bool pinned =
+      runtime.host_memory().contains(address, size) && runtime.host_memory().find(address, &block);
+  if (expect_device && (!pinned || block.registered)) return CUDA_ERROR_INVALID_VALUE;
+  *place = pinned ? Place::pinned : Place::pageable;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy(CUstream handle, const Copy& what, SideKind to, SideKind from, bool async) {
+  return with_stream(
+      handle, [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) -> CUresult {
+        if (what.empty()) return CUDA_SUCCESS;
+        std::uint64_t to_bytes = what.extent(what.destination),
+                      from_bytes = what.extent(what.source);
+        if (to_bytes == 0 || from_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (what.destination.address == 0 || what.source.address == 0)
+          return CUDA_ERROR_INVALID_VALUE;
+        Place target = Place::pageable, origin = Place::pageable;
+        if (CUresult result = place_of(runtime, what.destination.address, to_bytes,
+                                       to == SideKind::device, &target)) {
+          return result;
+        }
+        if (CUresult result = place_of(runtime, what.source.address, from_bytes,
+                                       from == SideKind::device, &origin)) {
+          return result;
+        }
+        const std::uint64_t bytes = std::uint64_t{what.width} * what.height * what.depth;
+        const bool touches_host = target != Place::device || origin != Place::device;
+        const bool pageable = target == Place::pageable || origin == Place::pageable;
+        // Between device and device even a "synchronous" copy only takes its place in the stream.
+        bool must_wait = touches_host && (!async || target == Place::pageable);
+        if (!must_wait && context->idle(stream) && (pageable || bytes <= kInline)) {
+          what.run();
+          return CUDA_SUCCESS;
+        }
+        if (!must_wait && origin == Place::pageable && what.height * what.depth == 1 &&
+            bytes <= kStaged) {
+          // The caller may reuse its memory at once.
+          std::vector<std::uint8_t> staged(at(what.source.address),
+                                           at(what.source.address) + bytes);
+          context->submit(stream, [what, staged = std::move(staged)]() mutable {
+            Copy late = what;
+            late.source.address = reinterpret_cast<std::uint64_t>(staged.data());
+            late.run();
+            return CUDA_SUCCESS;
+          });
+          return CUDA_SUCCESS;
+        }
+        if (must_wait || pageable) {
+          context->wait(stream);
+          if (CUresult result = context->sticky()) return result;
+          what.run();
+          return CUDA_SUCCESS;
+        }
+        context->submit(stream, [what] {
+          what.run();
+          return CUDA_SUCCESS;
+        });
+        return CUDA_SUCCESS;
+      });
+}
+
+}  // namespace headrace::softgpu

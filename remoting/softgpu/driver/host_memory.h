@@ -1,0 +1,46 @@
+// Pinned host memory. What the driver allocates lies in one window of addresses, which kernels may
+// touch; what the application registers is only remembered, because a kernel must never reach the
+// process's own memory, so registered memory can be copied from and to but has no device pointer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace headrace::softgpu {
+
+struct HostBlock {
+  std::uint64_t base = 0;
+  std::uint64_t size = 0;
+  std::uint64_t id = 0;
+  std::uint64_t context = 0;
+  unsigned flags = 0;
+  bool registered = false;
+};
+
+class HostMemory {
+ public:
+  std::uint64_t allocate(std::uint64_t size, std::uint64_t context, unsigned flags);  // 0: no room
+  bool free(std::uint64_t base);
+  // False when the range touches one that is known already.
+  bool add_registered(std::uint64_t base, std::uint64_t size, std::uint64_t context,
+                      unsigned flags);
+  bool remove_registered(std::uint64_t base);
+  void free_all_of(std::uint64_t context);
+  bool find(std::uint64_t address, HostBlock* out) const;
+  bool contains(std::uint64_t address, std::uint64_t size) const;
+
+  void window(std::uint64_t* low, std::uint64_t* high) const;
+
+ private:
+  bool reserve_locked();
+  void release_locked(const HostBlock& block);
+
+  mutable std::mutex mutex_;
+  std::uint64_t low_ = 0, high_ = 0;
+  std::uint64_t next_id_ = std::uint64_t{1} << 32;  // apart from device allocations' ids
+  std::map<std::uint64_t, std::uint64_t> holes_;
+  std::map<std::uint64_t, HostBlock> blocks_;
+};
+
+}  // namespace headrace::softgpu

@@ -1,0 +1,173 @@
+// Modules: the PTX of an image, compiled kernel by kernel when first wanted, and its instances in
+// contexts with their global variables.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "remoting/softgpu/compiler/client.h"
+#include "remoting/softgpu/driver/context.h"
+#include "remoting/softgpu/driver/jit_options.h"
+#include "remoting/softgpu/exec/executor.h"
+
+namespace headrace::softgpu {
+
+// One kernel of a program. Machine code is made once and kept; so is the reason why it cannot be.
+class KernelCode {
+ public:
+  KernelCode(const ModuleInfo& module, const KernelInfo& info) : module_(module), info_(info) {}
+  const KernelInfo& info() const { return info_; }
+  const std::string& name() const { return info_.name; }
+
+  // Fills `image` or, failing, `options`' error log (options may be null).
+  CUresult compile(Runtime& runtime, JitOptions* options);
+  const sg_kernel_desc* compiled() const { return desc_.load(std::memory_order_acquire); }
+
+ private:
+  const ModuleInfo& module_;
+  const KernelInfo& info_;
+  std::mutex mutex_;
+  std::unique_ptr<KernelImage> image_;
+  std::atomic<const sg_kernel_desc*> desc_{nullptr};
+  CUresult failure_ = CUDA_SUCCESS;
+  std::string failure_text_;
+};
+
+// What was loaded, apart from any context.
+class Program {
+ public:
+  // Finds the PTX in an image (PTX text, fatbin, fatbin wrapper) and looks into it.
+  static CUresult load(Runtime& runtime, const void* image, JitOptions& options,
+                       std::shared_ptr<Program>* out);
+  static CUresult load_file(Runtime& runtime, const char* path, JitOptions& options,
+                            std::shared_ptr<Program>* out);
+
+  const ModuleInfo& info() const { return info_; }
+  int ptx_version() const { return ptx_version_; }  // 80 for .target sm_80
+  KernelCode* find(const std::string& name);
+  std::vector<KernelCode*> kernels();
+
+ private:
+  explicit Program(ModuleInfo info);
+  static CUresult from_text(Runtime& runtime, std::string text, JitOptions& options,
+                            std::shared_ptr<Program>* out);
+
+  ModuleInfo info_;
+  int ptx_version_ = 0;
+  std::vector<std::unique_ptr<KernelCode>> kernels_;
+  std::map<std::string, KernelCode*> by_name_;
+};
+using ProgramPtr = std::shared_ptr<Program>;
+
+// The PTX text of an image; NO_BINARY_FOR_GPU when it holds only SASS, INVALID_IMAGE when it is
+// none.
+CUresult extract_ptx(const void* image, std::string* text, std::string* why);
+CUresult extract_ptx(const std::vector<std::uint8_t>& bytes, std::string* text, std::string* why);
+
+// Settings of a kernel on one device, shared by all functions that come from one CUkernel.
+struct KernelSettings {
+  std::atomic<int> max_dynamic_shared{0};  // 0: what is left of 48 KiB
+  std::atomic<int> carveout{-1};
+};
+
+class Function {
+ public:
+  Function(std::shared_ptr<Module> module, KernelCode& code,
+           std::shared_ptr<KernelSettings> settings);
+  std::uint64_t handle = 0;
+  KernelCode& code() const { return code_; }
+  KernelSettings& settings() const { return *settings_; }
+  const Program& program() const { return *program_; }
+  std::uint64_t globals() const { return globals_; }
+  std::uint64_t context_id() const { return context_id_; }
+  ContextPtr context() const { return context_.lock(); }
+  std::uint64_t module_handle() const { return module_handle_; }
+
+ private:
+  KernelCode& code_;
+  std::shared_ptr<KernelSettings> settings_;
+  ProgramPtr program_;  // keeps the code while launches of it are under way
+  std::weak_ptr<Context> context_;
+  std::uint64_t globals_, context_id_, module_handle_;
+};
+using FunctionPtr = std::shared_ptr<Function>;
+
+class Module : public std::enable_shared_from_this<Module> {
+ public:
+  // Allocates and fills the globals. `library`: handle of the library it belongs to, or 0.
+  static CUresult create(Runtime& runtime, const ContextPtr& context, ProgramPtr program,
+                         std::uint64_t library, std::shared_ptr<Module>* out);
+  std::uint64_t handle = 0;
+  const ProgramPtr& program() const { return program_; }
+  ContextPtr context() const { return context_.lock(); }
+  std::uint64_t context_id() const { return context_id_; }
+  std::uint64_t globals() const { return globals_; }
+  std::uint64_t library() const { return library_; }
+
+  // The one function object of that name, compiled (`compile`) or only named.
+  CUresult function(Runtime& runtime, const std::string& name,
+                    std::shared_ptr<KernelSettings> settings, bool compile, FunctionPtr* out);
+  CUresult global(const std::string& name, CUdeviceptr* address, std::size_t* bytes) const;
+  // Takes functions and globals away; the module is out of its table already.
+  void unload(Runtime& runtime);
+
+ private:
+  Module(const ContextPtr& context, ProgramPtr program, std::uint64_t library);
+
+  ProgramPtr program_;
+  std::weak_ptr<Context> context_;
+  const std::uint64_t context_id_, library_;
+  std::uint64_t globals_ = 0;
+  std::mutex mutex_;
+  std::map<std::string, FunctionPtr> functions_;
+};
+using ModulePtr = std::shared_ptr<Module>;
+
+class Library;
+
+// A CUkernel: a kernel of a library, for any context.
+class Kernel {
+ public:
+  Kernel(std::shared_ptr<Library> library, std::uint64_t library_handle, KernelCode& code)
+      : library_(library), library_handle_(library_handle), code_(code) {}
+  std::uint64_t handle = 0;
+  std::shared_ptr<Library> library() const { return library_.lock(); }
+  std::uint64_t library_handle() const { return library_handle_; }
+  KernelCode& code() const { return code_; }
+  std::shared_ptr<KernelSettings> settings(CUdevice device);
+
+ private:
+  std::weak_ptr<Library> library_;
+  std::uint64_t library_handle_;
+  KernelCode& code_;
+  std::mutex mutex_;
+  std::map<CUdevice, std::shared_ptr<KernelSettings>> settings_;
+};
+
+class Library : public std::enable_shared_from_this<Library> {
+ public:
+  explicit Library(ProgramPtr program) : program_(std::move(program)) {}
+  std::uint64_t handle = 0;
+  const ProgramPtr& program() const { return program_; }
+  CUresult module(Runtime& runtime, const ContextPtr& context, ModulePtr* out);
+  CUresult kernel(Runtime& runtime, const std::string& name, std::shared_ptr<Kernel>* out);
+  void unload(Runtime& runtime);
+
+ private:
+  ProgramPtr program_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, ModulePtr> modules_;  // by context id
+  std::map<std::string, std::shared_ptr<Kernel>> kernels_;
+};
+
+// A CUfunction, or a CUkernel in its place, for the current context; compiled.
+CUresult find_function(Runtime& runtime, CUfunction handle, FunctionPtr* out);
+
+}  // namespace headrace::softgpu

@@ -1,0 +1,29 @@
+"""PTX translator of the software GPU: PTX text in, x86 objects out.
+
+``inspect_module`` tells what a module contains, ``compile_kernel`` makes an object file of one of
+its kernels.  Both raise ``PtxError``.
+"""
+
+from __future__ import annotations
+
+from .compiler import TargetSpec, compile_kernel, kernel_ir
+from .errors import PtxError, UnsupportedForm
+from .inspection import GlobalInfo, KernelInfo, ModuleInfo, inspect_module
+from .layout import Relocation
+
+#: Part of the compile cache's key: raise it whenever generated code changes.
+TRANSLATOR_VERSION = 1
+
+__all__ = [
+    "TRANSLATOR_VERSION",
+    "GlobalInfo",
+    "KernelInfo",
+    "ModuleInfo",
+    "PtxError",
+    "Relocation",
+    "TargetSpec",
+    "UnsupportedForm",
+    "compile_kernel",
+    "inspect_module",
+    "kernel_ir",
+]

@@ -1,0 +1,21 @@
+"""The instruction families.  Importing them fills the whitelist."""
+
+from __future__ import annotations
+
+
+def load_all() -> None:
+    """Register every family."""
+    from . import (  # noqa: F401
+        approx,
+        atomics,
+        bits,
+        compare,
+        convert,
+        floating,
+        half,
+        integer,
+        memory,
+        moves,
+        sync,
+        warp,
+    )
