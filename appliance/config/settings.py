@@ -119,6 +119,11 @@ class Settings(BaseSettings):
     software_gpu_libraries: Path = Field(
         default=_BUILD / "lib" / "softgpu", description="Folder with the software GPU's libraries."
     )
+    software_gpu_compiler: Literal["shared", "own"] = Field(
+        default="shared",
+        description="The software GPU's compile helper: one shared by all workers and outside "
+        "them, or each worker's own, started on demand.",
+    )
     context_overhead: Size | None = Field(
         default=None,
         description="Device memory that a CUDA context takes; default: 512MiB on a real GPU, "
@@ -174,6 +179,16 @@ class Settings(BaseSettings):
     def broker_path(self) -> Path:
         """Where the workers find the daemon."""
         return self.broker or self.state / "broker.sock"
+
+    @property
+    def compiler_path(self) -> Path:
+        """Where workers find the shared compile helper."""
+        return self.broker_path.with_name("compiler.sock")
+
+    @property
+    def softgpu_cache(self) -> Path:
+        """Where compiled kernels are kept."""
+        return (self.state / "softgpu-cache").absolute()
 
     @property
     def driver_path(self) -> Path:

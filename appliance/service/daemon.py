@@ -18,11 +18,12 @@ from appliance.core.pool import MemoryStore, Pool
 from appliance.inventory import NvmlInventory
 from appliance.service.ready import write_ready_file
 from appliance.service.state import State, open_state
-from appliance.spawner import Limits, Spawner
+from appliance.spawner import CompileHelper, Limits, Spawner
 
 _MAX_UNIX_PATH = 107  # sockaddr_un.sun_path, without its zero byte
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SOFTWARE_GPU = "HEADRACE_SOFTGPU"
+_COMPILER = "HEADRACE_SOFTGPU_COMPILER"
 
 
 async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
@@ -38,7 +39,8 @@ async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
         # Ports are open, but nothing is accepted before the broker can answer workers.
         spawner = _spawner(settings, state, log)
         endpoints = spawner.listen(settings.listen)
-        policy = _grant_policy(settings, endpoints)
+        helper = _compile_helper(settings, log)
+        policy = _grant_policy(settings, endpoints, helper)
         broker = Broker(pool, state.authority, state.pseudonyms, spawner, policy, time.time, log)
         await broker.start(_broker_path(settings))
         spawner.start()
@@ -62,6 +64,8 @@ async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
         spawner.stop_listening()
         broker.say_goodbye()
         await spawner.stop(settings.stop_time)
+        if helper:
+            await helper.stop(settings.stop_time)
         await broker.stop()
         _broker_path(settings).unlink(missing_ok=True)
         log.info("stopped")
@@ -99,15 +103,33 @@ def _spawner(settings: Settings, state: State, log: FilteringBoundLogger) -> Spa
     return Spawner(program, _broker_path(settings), passed_on, limits, state.pseudonyms, log)
 
 
+def _compile_helper(settings: Settings, log: FilteringBoundLogger) -> CompileHelper | None:
+    """Started for software GPUs, unless the administrator runs one or wants none."""
+    if not settings.software_gpu or settings.software_gpu_compiler == "own":
+        return None
+    if _COMPILER in os.environ:
+        return None
+    helper = CompileHelper(
+        settings.compiler_path.absolute(),
+        settings.softgpu_cache,
+        settings.software_gpu_libraries.absolute() / "libsoftgpu_device.a",
+        log,
+    )
+    helper.start()
+    return helper
+
+
 def _broker_path(settings: Settings) -> Path:
     return settings.broker_path.absolute()
 
 
 def _check(settings: Settings) -> None:
-    path = os.fsencode(_broker_path(settings))
-    if len(path) > _MAX_UNIX_PATH:
+    longest = max(
+        len(os.fsencode(p.absolute())) for p in (settings.broker_path, settings.compiler_path)
+    )
+    if longest > _MAX_UNIX_PATH:
         raise ConfigError(
-            f"the broker's socket would have a path of {len(path)} bytes, "
+            f"the workers' sockets would have a path of {longest} bytes, "
             f"at most {_MAX_UNIX_PATH} work",
             hint="give a shorter --state, or --broker /run/headrace/broker.sock",
         )
@@ -141,7 +163,9 @@ def _ignore_further_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _grant_policy(settings: Settings, endpoints: Sequence[Endpoint]) -> GrantPolicy:
+def _grant_policy(
+    settings: Settings, endpoints: Sequence[Endpoint], helper: CompileHelper | None
+) -> GrantPolicy:
     port = endpoints[0].port
     told = settings.advertise or (None if endpoints[0].is_wildcard else endpoints[0].host)
     hosts = [told] if told else []
@@ -153,7 +177,7 @@ def _grant_policy(settings: Settings, endpoints: Sequence[Endpoint]) -> GrantPol
         hosts=tuple(dict.fromkeys(hosts)),
         driver_library=os.fspath(settings.driver_path.absolute()),
         software=settings.software_gpu is not None,
-        environment=_driver_environment(settings),
+        environment=_driver_environment(settings, helper),
         handshake_seconds=settings.handshake_time,
         idle_seconds=settings.idle_time,
         stop_seconds=settings.stop_time,
@@ -161,10 +185,12 @@ def _grant_policy(settings: Settings, endpoints: Sequence[Endpoint]) -> GrantPol
     )
 
 
-def _driver_environment(settings: Settings) -> dict[str, str]:
+def _driver_environment(settings: Settings, helper: CompileHelper | None) -> dict[str, str]:
     """What a worker sets before it loads the driver: what the software GPU is told, or nothing."""
     if not settings.software_gpu:
         return {}
-    cache = os.fspath((settings.state / "softgpu-cache").absolute())
     ours = {name: value for name, value in os.environ.items() if name.startswith(_SOFTWARE_GPU)}
-    return {"HEADRACE_SOFTGPU_CACHE": cache, **ours}
+    ours["HEADRACE_SOFTGPU_CACHE"] = os.fspath(settings.softgpu_cache)
+    if helper:
+        ours[_COMPILER] = helper.setting
+    return ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from appliance.spawner.compile_helper import CompileHelper
 from appliance.spawner.spawner import Limits, Spawner, SpawnError
 
-__all__ = ["Limits", "SpawnError", "Spawner"]
+__all__ = ["CompileHelper", "Limits", "SpawnError", "Spawner"]

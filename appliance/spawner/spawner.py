@@ -1,8 +1,9 @@
 """Listens on the data port and gives every connection a worker of its own.
 
-Not a byte of a connection is read here. What can be limited without reading is limited: how many
-connections there are, how many of them have not shown an accepted certificate yet, and for how
-long they may go without.
+The contract with the worker is systemd's with Accept=yes: the connection is descriptor 3, and
+nothing else is inherited. Not a byte of a connection is read here. What can be limited without
+reading is limited: how many connections there are, how many of them have not shown an accepted
+certificate yet, and for how long they may go without.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from appliance.config.endpoint import Endpoint
 from appliance.core.ids import WorkerPid
-from appliance.spawner.process import WorkerProcess, worker_environment
+from appliance.spawner.child import BASE_ENVIRONMENT, ChildProcess
 from security.identity import Kind, Pseudonyms
 
 _BACKLOG = 512
@@ -47,7 +48,7 @@ class Limits:
 class _Worker:
     """What is known about a worker besides its process."""
 
-    process: WorkerProcess
+    process: ChildProcess
     peer: str
     local_address: str
     deadline: asyncio.TimerHandle
@@ -186,21 +187,34 @@ class Spawner:
     def _spawn(self, connection: socket.socket, peer: str, address: str, port: int) -> None:
         connection.setblocking(True)  # as systemd hands it over; the flag is shared with the child
         try:
-            process = WorkerProcess(
-                self._program,
+            process = ChildProcess(
+                [os.fspath(self._program)],
                 connection,
-                worker_environment(self._broker, (address, port), self._passed_on),
+                self._environment(address, port),
                 self._gone,
             )
         except OSError as error:
             self._log.error("worker_not_started", peer=peer, reason=error.strerror)
             return
+        pid = WorkerPid(process.pid)
         deadline = asyncio.get_running_loop().call_later(
-            self._limits.unauthenticated_seconds, self._too_late, process.pid
+            self._limits.unauthenticated_seconds, self._too_late, pid
         )
         local = str(connection.getsockname()[0])
-        self._workers[process.pid] = _Worker(process, peer, local, deadline)
+        self._workers[pid] = _Worker(process, peer, local, deadline)
         self._log.debug("worker_started", worker=process.pid, peer=peer)
+
+    def _environment(self, address: str, port: int) -> dict[str, str]:
+        """What systemd says about a connection that it passes on, and where the daemon is."""
+        return {
+            **BASE_ENVIRONMENT,
+            **self._passed_on,
+            "HEADRACE_BROKER": os.fspath(self._broker),
+            "LISTEN_FDS": "1",
+            "LISTEN_FDNAMES": "connection",
+            "REMOTE_ADDR": address,
+            "REMOTE_PORT": str(port),
+        }
 
     def _too_late(self, pid: WorkerPid) -> None:
         worker = self._workers[pid]
@@ -215,8 +229,8 @@ class Spawner:
             worker.explained = True
         worker.process.kill()
 
-    def _gone(self, process: WorkerProcess) -> None:
-        worker = self._workers[process.pid]
+    def _gone(self, process: ChildProcess) -> None:
+        worker = self._workers[WorkerPid(process.pid)]
         worker.deadline.cancel()
         self._conclude_if_over(worker)
 
@@ -225,7 +239,7 @@ class Spawner:
         process = worker.process
         if not process.gone.is_set() or worker.broker_connections > 0:
             return
-        if self._workers.pop(process.pid, None) is None:
+        if self._workers.pop(WorkerPid(process.pid), None) is None:
             return
         log = self._log.bind(worker=process.pid, peer=worker.peer)
         assert process.exit is not None

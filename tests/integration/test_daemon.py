@@ -51,6 +51,7 @@ def start(fakes: Path, tmp_path: Path) -> Start:
             flags=[
                 *("--software-gpu-libraries", os.fspath(fakes)),
                 *("--worker", os.fspath(fakes / "worker")),
+                *("--software-gpu-compiler", "own"),
                 *flags,
             ],
             environment={"FAKE_NVML": gpus},
@@ -78,7 +79,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def processes_of(appliance: Appliance) -> list[int]:
-    """Children of the daemon."""
+    """Children of the daemon, those that ended and are not reaped yet included."""
     children = Path(f"/proc/{appliance.pid}/task/{appliance.pid}/children").read_text()
     return [int(pid) for pid in children.split()]
 
@@ -376,3 +377,45 @@ def test_mig_instances_are_lent_in_place_of_their_gpu(start: Start) -> None:
             "MIG-00000000-0000-4000-8000-000000000011",
             "MIG-00000000-0000-4000-8000-000000000013",
         ]
+
+
+# ---------------------------------------------------------------------- the compile helper
+
+
+def helper_of(appliance: Appliance) -> int:
+    (pid,) = processes_of(appliance)
+    return pid
+
+
+def test_one_compile_helper_serves_all_and_is_started_again(start: Start, fakes: Path) -> None:
+    (fakes / "libsoftgpu_device.a").touch()
+    with start("--software-gpu-compiler", "shared") as appliance:
+        path = os.fspath(appliance.broker.with_name("compiler.sock"))
+        first = helper_of(appliance)
+        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as worker:
+                worker.connect(path)  # never refused, also while the helper starts again
+            os.kill(first, signal.SIGKILL)
+            assert gone(first)
+            while processes_of(appliance) in ([], [first]):
+                pass
+            first = helper_of(appliance)
+        assert len(appliance.log("compile_helper_ended")) == 2
+    assert gone(first)
+    assert not Path(path).exists()
+
+
+def test_a_compile_helper_that_cannot_start_is_given_up_and_said(
+    start: Start, tmp_path: Path
+) -> None:
+    build_fake_nvml(tmp_path)  # libraries without libsoftgpu_device.a
+    with start(
+        *("--software-gpu-compiler", "shared"),
+        *("--software-gpu-libraries", os.fspath(tmp_path)),
+    ) as appliance:
+        while not appliance.log("compile_helper_given_up"):
+            pass
+        assert read_all(connect(appliance, "describe"))
+    ended = appliance.log("compile_helper_ended")
+    assert len(ended) == 3
+    assert "make build" in ended[0]["output"]

@@ -1,8 +1,8 @@
-"""One worker process: starting it with the accepted connection, watching it, ending it.
+"""One child process: starting it with a descriptor of ours, watching it, ending it.
 
-The contract is systemd's with Accept=yes: the connection is descriptor 3, LISTEN_FDS says so,
-REMOTE_ADDR and REMOTE_PORT name the peer. The process leads its own session, so that whatever it
-starts can be ended with it. Its exit is watched through a pidfd, which cannot mean another process.
+The descriptor is number 3 in the child, as systemd passes them. The process leads its own session,
+so that whatever it starts can be ended with it. Its exit is watched through a pidfd, which cannot
+mean another process.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from appliance.core.ids import WorkerPid
-
-CONNECTION_FD = 3
+PASSED_FD = 3
 _OUTPUT_KEPT = 2048
-_BASE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+BASE_ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+"""All that a child gets of what could be inherited."""
 
 
 @dataclass(frozen=True)
@@ -39,31 +37,15 @@ class Exit:
             return f"killed by signal {self.signal}"
 
 
-def worker_environment(
-    broker: Path, peer: tuple[str, int], passed_on: Mapping[str, str]
-) -> dict[str, str]:
-    """All that a worker knows from its environment; nothing of ours leaks into it."""
-    address, port = peer
-    return {
-        **_BASE_ENVIRONMENT,
-        **passed_on,
-        "HEADRACE_BROKER": os.fspath(broker),
-        "LISTEN_FDS": "1",
-        "LISTEN_FDNAMES": "connection",
-        "REMOTE_ADDR": address,
-        "REMOTE_PORT": str(port),
-    }
-
-
-class WorkerProcess:
+class ChildProcess:
     """A process that was started; `gone` is set when it has ended and is reaped."""
 
     def __init__(
         self,
-        program: Path,
-        connection: socket.socket,
+        command: Sequence[str],
+        passed: socket.socket,
         environment: Mapping[str, str],
-        on_gone: Callable[[WorkerProcess], None],
+        on_gone: Callable[[ChildProcess], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_gone = on_gone
@@ -74,7 +56,7 @@ class WorkerProcess:
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.set_blocking(writing, True)
-            self.pid = WorkerPid(_spawn(program, connection.fileno(), writing, environment))
+            self.pid = _spawn(command, passed.fileno(), writing, environment)
         except OSError:
             os.close(reading)
             raise
@@ -143,16 +125,16 @@ class WorkerProcess:
         self._reading = -1
 
 
-def _spawn(program: Path, connection: int, output: int, environment: Mapping[str, str]) -> int:
+def _spawn(command: Sequence[str], passed: int, output: int, environment: Mapping[str, str]) -> int:
     return os.posix_spawn(
-        program,
-        [os.fspath(program)],
+        command[0],
+        list(command),
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
             (os.POSIX_SPAWN_DUP2, output, 2),
-            (os.POSIX_SPAWN_DUP2, connection, CONNECTION_FD),
+            (os.POSIX_SPAWN_DUP2, passed, PASSED_FD),
         ],
         setsid=True,
         setsigmask=(),
