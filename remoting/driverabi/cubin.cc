@@ -18,7 +18,7 @@ constexpr std::uint32_t kSectionSymtab = 2;
 constexpr std::uint32_t kSectionNobits = 8;
 constexpr std::uint8_t kSymbolFunction = 2;
 constexpr std::uint8_t kOtherEntry = 0x10;  // st_other: the symbol is a kernel
-constexpr std::uint8_t kNewFlagsAbi = 8;    // EI_ABIVERSION from which e_flags hold the SM in byte 1
+constexpr std::uint8_t kNewFlagsAbi = 8;  // EI_ABIVERSION from which e_flags hold the SM in byte 1
 
 // Records of .nv.info: format byte, attribute byte, 16-bit field.
 constexpr std::uint8_t kFormatSized = 4;
@@ -52,14 +52,15 @@ std::optional<std::vector<Section>> read_sections(Bytes image) {
   const std::uint64_t table = load<std::uint64_t>(image, 40);
   std::uint64_t count = load<std::uint16_t>(image, 60);
   std::uint64_t names = load<std::uint16_t>(image, 62);
-  if (load<std::uint16_t>(image, 58) != kSectionHeader || !fits(image.size(), table, kSectionHeader)) {
+  if (load<std::uint16_t>(image, 58) != kSectionHeader ||
+      !fits(image.size(), table, kSectionHeader)) {
     return std::nullopt;
   }
   // Extended numbering: more sections than 16 bits count are stated in section 0.
   if (count == 0) count = load<std::uint64_t>(image, table + 32);
   if (names == 0xffff) names = load<std::uint32_t>(image, table + 40);
-  if (count > image.size() / kSectionHeader ||
-      !fits(image.size(), table, count * kSectionHeader) || names >= count) {
+  if (count > image.size() / kSectionHeader || !fits(image.size(), table, count * kSectionHeader) ||
+      names >= count) {
     return std::nullopt;
   }
   std::vector<Section> sections(count);
@@ -118,7 +119,8 @@ bool read_kernel_info(Bytes info, KernelLayout& kernel) {
       params[ordinal] = slot;
     } else if (attribute == kParamBytes && payload.size() >= 2) {
       stated = load<std::uint16_t>(payload, 0);
-    } else if ((attribute == kMaxThreads || attribute == kRequiredThreads) && payload.size() >= 12) {
+    } else if ((attribute == kMaxThreads || attribute == kRequiredThreads) &&
+               payload.size() >= 12) {
       const std::uint64_t threads = std::uint64_t{load<std::uint32_t>(payload, 0)} *
                                     load<std::uint32_t>(payload, 4) *
                                     load<std::uint32_t>(payload, 8);
@@ -151,8 +153,8 @@ std::optional<std::uint64_t> elf_size(Bytes header) {
   }
   const auto end = [&](std::uint64_t offset_at, std::uint64_t size_at, std::uint64_t count_at) {
     const std::uint64_t offset = load<std::uint64_t>(header, offset_at);
-    const std::uint64_t size = std::uint64_t{load<std::uint16_t>(header, size_at)} *
-                               load<std::uint16_t>(header, count_at);
+    const std::uint64_t size =
+        std::uint64_t{load<std::uint16_t>(header, size_at)} * load<std::uint16_t>(header, count_at);
     return offset > UINT64_MAX - size ? UINT64_MAX : offset + size;
   };
   // The two tables come last in what NVIDIA's tools write.

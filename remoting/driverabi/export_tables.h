@@ -21,7 +21,8 @@ struct DriverHooks {
   void* (*current_context)();  // of the calling thread; null if none
   // Loads a module from a fatbin wrapper, as cuModuleLoadFatBinary does (runtimes before 12.0).
   int (*load_module)(void** module, const void* fatbin_wrapper);
-  // One line without newline, for the library's log on request. Called for unknown tables and slots.
+  // One line without newline, for the library's log on request. Called for unknown tables and
+  // slots.
   void (*log)(const char* line);
 };
 

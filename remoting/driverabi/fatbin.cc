@@ -111,10 +111,9 @@ bool unpack(const FatbinEntry& entry, std::uint64_t limit, std::vector<std::uint
     return false;
   }
   out.resize(entry.plain_size);
-  const int got = LZ4_decompress_safe(reinterpret_cast<const char*>(entry.payload.data()),
-                                      reinterpret_cast<char*>(out.data()),
-                                      static_cast<int>(entry.payload.size()),
-                                      static_cast<int>(out.size()));
+  const int got = LZ4_decompress_safe(
+      reinterpret_cast<const char*>(entry.payload.data()), reinterpret_cast<char*>(out.data()),
+      static_cast<int>(entry.payload.size()), static_cast<int>(out.size()));
   return got >= 0 && static_cast<std::uint64_t>(got) == out.size();
 }
 

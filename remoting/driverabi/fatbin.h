@@ -27,9 +27,9 @@ struct Architecture {
 struct FatbinEntry {
   EntryKind kind = EntryKind::ptx;
   Architecture arch;
-  std::string_view name;      // of the source, mostly empty
-  Bytes whole;                // header and payload, to be copied into another container
-  Bytes payload;              // as stored
+  std::string_view name;  // of the source, mostly empty
+  Bytes whole;            // header and payload, to be copied into another container
+  Bytes payload;          // as stored
   std::uint64_t flags = 0;
   std::uint64_t plain_size = 0;  // after decompression
   bool compressed() const;

@@ -85,11 +85,11 @@ std::optional<std::uint64_t> number(std::string_view word) {
 
 std::uint64_t type_size(std::string_view type) {
   static constexpr std::array<std::pair<std::string_view, int>, 24> kTypes = {{
-      {".b8", 1},    {".u8", 1},      {".s8", 1},     {".b16", 2},    {".u16", 2},  {".s16", 2},
-      {".f16", 2},   {".bf16", 2},    {".b32", 4},    {".u32", 4},    {".s32", 4},  {".f32", 4},
-      {".f16x2", 4}, {".bf16x2", 4},  {".b64", 8},    {".u64", 8},    {".s64", 8},  {".f64", 8},
-      {".b128", 16}, {".texref", 8},  {".samplerref", 8}, {".surfref", 8}, {".e4m3x2", 2},
-      {".e5m2x2", 2},
+      {".b8", 1},         {".u8", 1},      {".s8", 1},     {".b16", 2},    {".u16", 2},
+      {".s16", 2},        {".f16", 2},     {".bf16", 2},   {".b32", 4},    {".u32", 4},
+      {".s32", 4},        {".f32", 4},     {".f16x2", 4},  {".bf16x2", 4}, {".b64", 8},
+      {".u64", 8},        {".s64", 8},     {".f64", 8},    {".b128", 16},  {".texref", 8},
+      {".samplerref", 8}, {".surfref", 8}, {".e4m3x2", 2}, {".e5m2x2", 2},
   }};
   for (const auto& [name, size] : kTypes) {
     if (name == type) return static_cast<std::uint64_t>(size);
@@ -112,8 +112,8 @@ bool read_param(Tokens& tokens, KernelLayout& kernel, std::uint64_t& used, std::
       const std::uint64_t offset = (used + align - 1) / align * align;
       if (count > kMaxParamBytes || offset + size * count > kMaxParamBytes) return false;
       used = offset + size * count;
-      kernel.params.push_back(ParamSlot{static_cast<std::uint32_t>(offset),
-                                        static_cast<std::uint32_t>(size * count)});
+      kernel.params.push_back(
+          ParamSlot{static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size * count)});
       return true;
     }
     if (token == ".ptr") {
@@ -200,8 +200,6 @@ std::optional<std::vector<KernelLayout>> read_ptx_entries(std::string_view text)
   return kernels;
 }
 
-bool looks_like_ptx(std::string_view text) {
-  return Tokens(text).next().starts_with('.');
-}
+bool looks_like_ptx(std::string_view text) { return Tokens(text).next().starts_with('.'); }
 
 }  // namespace headrace::driverabi
