@@ -1,0 +1,120 @@
+#include "client/copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "client/process.h"
+#include "client/remote.h"
+
+namespace headrace::client {
+namespace {
+
+// From here on bytes are written from where they lie; below, copying them into the buffer is
+// cheaper than the records of their own.
+constexpr std::size_t direct_from = 64 * 1024;
+
+using Piece = std::span<const std::uint8_t>;
+
+CUresult send_piece(Context& context, std::uint64_t destination, Piece piece,
+                    std::uint64_t stream) {
+  calls::CuMemcpyHtoDAsync_v2 call;
+  call.dstDevice = destination;
+  call.hStream = stream;
+  if (piece.size() < direct_from) {
+    call.srcHost = piece;
+    return send_in(context.id, call);
+  }
+  // The fields around the bytes: destination and length before, the stream after.
+  Writer before;
+  before.u64(destination);
+  before.u32(static_cast<std::uint32_t>(piece.size()));
+  Writer after;
+  after.u64(stream);
+  return result_of(process().connection->send_around(context.id, decltype(call)::kType,
+                                                     before.view(), piece, after.view()));
+}
+
+CUresult send_and_wait(Context& context, std::uint64_t destination, Piece piece,
+                       std::uint64_t stream) {
+  calls::CuMemcpyHtoDAsync_v2 call;
+  call.dstDevice = destination;
+  call.hStream = stream;
+  call.srcHost = piece;
+  calls::CuMemcpyHtoDAsync_v2::Reply reply;
+  return trip_in(context.id, call, reply).told();
+}
+
+}  // namespace
+
+Side side_of(std::uint64_t address) {
+  const std::optional<MemoryRange> range = process().memory.find(address);
+  return range && !range->host() ? Side::device : Side::host;
+}
+
+CUresult upload(Context& context, std::uint64_t destination, const void* source, std::size_t size,
+                std::uint64_t stream) {
+  const std::optional<MemoryRange> range = process().memory.find(destination);
+  if (range && (range->host() || size > range->size - (destination - range->base))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(source);
+  while (size > 0) {
+    const Piece piece(from, std::min(size, max_piece));
+    const CUresult result = range ? send_piece(context, destination, piece, stream)
+                                  : send_and_wait(context, destination, piece, stream);
+    if (result != CUDA_SUCCESS) return result;
+    from += piece.size();
+    destination += piece.size();
+    size -= piece.size();
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult download(Context& context, void* destination, std::uint64_t source, std::size_t size,
+                  std::uint64_t stream) {
+  const std::optional<MemoryRange> range = process().memory.find(source);
+  if (range && (range->host() || size > range->size - (source - range->base))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  calls::CuMemcpyDtoHAsync_v2 call;
+  call.srcDevice = source;
+  call.ByteCount = size;
+  call.hStream = stream;
+  calls::CuMemcpyDtoHAsync_v2::Reply reply;
+  return trip_in(context.id, call, reply,
+                 std::span<std::uint8_t>(static_cast<std::uint8_t*>(destination), size))
+      .told();
+}
+
+CUresult copy(Context& context, std::uint64_t destination, Side to, std::uint64_t source, Side from,
+              std::size_t size, std::uint64_t stream) {
+  if (size == 0) return CUDA_SUCCESS;
+  if (destination == 0 || source == 0) return CUDA_ERROR_INVALID_VALUE;
+  void* const host_destination = reinterpret_cast<void*>(destination);
+  const void* const host_source = reinterpret_cast<const void*>(source);
+  if (to == Side::device && from == Side::device) {
+    calls::CuMemcpyDtoDAsync_v2 call;
+    call.dstDevice = destination;
+    call.srcDevice = source;
+    call.ByteCount = size;
+    call.hStream = stream;
+    return send_in(context.id, call);
+  }
+  if (to == Side::device) return upload(context, destination, host_source, size, stream);
+  if (from == Side::device) return download(context, host_destination, source, size, stream);
+  // Both here: in the stream's order, so after what was enqueued before.
+  if (const CUresult result = synchronise(context, stream); result != CUDA_SUCCESS) return result;
+  std::memmove(host_destination, host_source, size);
+  return CUDA_SUCCESS;
+}
+
+CUresult synchronise(Context& context, std::uint64_t stream) {
+  calls::CuStreamSynchronize call;
+  call.hStream = stream;
+  calls::CuStreamSynchronize::Reply reply;
+  return trip_in(context.id, call, reply).told();
+}
+
+}  // namespace headrace::client

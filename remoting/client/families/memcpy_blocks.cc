@@ -1,0 +1,237 @@
+// Copies of 2-D and 3-D blocks of linear memory. On the wire a host side is a run of packed rows.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "client/copies.h"
+#include "client/process.h"
+#include "client/remote.h"
+#include "client/streams.h"
+#include "gen/client_families.h"
+
+namespace headrace::client::families {
+namespace {
+
+constexpr std::uint8_t host_neither = 0;
+constexpr std::uint8_t host_source = 1;
+constexpr std::uint8_t host_destination = 2;
+constexpr std::uint64_t max_download = 64 << 20;  // of packed rows at a time
+
+// One side of a copy: where its first byte lies and how rows and slices follow.
+struct Plane {
+  Side side = Side::host;
+  std::uint64_t base = 0;
+  std::uint64_t pitch = 0;
+  std::uint64_t height = 0;  // rows of a slice
+
+  std::uint64_t row(std::uint64_t z, std::uint64_t y) const {
+    return base + (z * height + y) * pitch;
+  }
+};
+
+struct Extent {
+  std::uint64_t width = 0;
+  std::uint64_t height = 0;
+  std::uint64_t depth = 0;
+};
+
+CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, std::uint64_t x,
+                  std::uint64_t y, std::uint64_t z, std::uint64_t pitch, std::uint64_t height,
+                  const Extent& extent, Plane& plane) {
+  switch (type) {
+    case CU_MEMORYTYPE_HOST:
+      plane.base = reinterpret_cast<std::uint64_t>(host);
+      plane.side = side_of(plane.base);
+      break;
+    case CU_MEMORYTYPE_DEVICE:
+      plane.base = device;
+      plane.side = Side::device;
+      break;
+    case CU_MEMORYTYPE_UNIFIED:
+      plane.base = device;
+      plane.side = side_of(device);
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (plane.base == 0) return CUDA_ERROR_INVALID_VALUE;
+  plane.pitch = pitch != 0 ? pitch : extent.width + x;
+  plane.height = height != 0 ? height : extent.height + y;
+  if ((extent.height > 1 || extent.depth > 1) && plane.pitch < extent.width + x) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (extent.depth > 1 && plane.height < extent.height + y) return CUDA_ERROR_INVALID_VALUE;
+  plane.base = plane.row(z, y) + x;
+  return CUDA_SUCCESS;
+}
+
+calls::CuMemcpy3DAsync_v2 block_call(std::uint8_t host, const Extent& extent,
+                                     std::uint64_t stream) {
+  calls::CuMemcpy3DAsync_v2 call;
+  call.hStream = stream;
+  call.host = host;
+  call.width = extent.width;
+  call.height = extent.height;
+  call.depth = extent.depth;
+  return call;
+}
+
+// Whole rows of one slice, or a part of one row, in each frame.
+CUresult upload_block(Context& context, const Plane& to, const Plane& from, const Extent& extent,
+                      std::uint64_t stream) {
+  std::vector<std::uint8_t> packed;
+  const std::uint64_t columns = std::min<std::uint64_t>(extent.width, max_piece);
+  const std::uint64_t rows = std::max<std::uint64_t>(1, max_piece / columns);
+  for (std::uint64_t z = 0; z < extent.depth; ++z) {
+    for (std::uint64_t y = 0; y < extent.height; y += rows) {
+      for (std::uint64_t x = 0; x < extent.width; x += columns) {
+        const Extent piece{std::min(columns, extent.width - x), std::min(rows, extent.height - y),
+                           1};
+        packed.resize(piece.width * piece.height);
+        for (std::uint64_t row = 0; row < piece.height; ++row) {
+          std::memcpy(packed.data() + row * piece.width,
+                      reinterpret_cast<const void*>(from.row(z, y + row) + x), piece.width);
+        }
+        calls::CuMemcpy3DAsync_v2 call = block_call(host_source, piece, stream);
+        call.src_pitch = piece.width;
+        call.src_height = piece.height;
+        call.dst = to.row(z, y) + x;
+        call.dst_pitch = to.pitch;
+        call.dst_height = to.height;
+        call.data = packed;
+        if (const CUresult result = send_in(context.id, call); result != CUDA_SUCCESS) {
+          return result;
+        }
+      }
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult download_block(Context& context, const Plane& to, const Plane& from, const Extent& extent,
+                        std::uint64_t stream) {
+  std::vector<std::uint8_t> packed;
+  const std::uint64_t rows = std::max<std::uint64_t>(1, max_download / extent.width);
+  for (std::uint64_t z = 0; z < extent.depth; ++z) {
+    for (std::uint64_t y = 0; y < extent.height; y += rows) {
+      const Extent piece{extent.width, std::min(rows, extent.height - y), 1};
+      packed.resize(piece.width * piece.height);
+      calls::CuMemcpy3DAsync_v2 call = block_call(host_destination, piece, stream);
+      call.src = from.row(z, y);
+      call.src_pitch = from.pitch;
+      call.src_height = from.height;
+      call.dst_pitch = piece.width;
+      call.dst_height = piece.height;
+      calls::CuMemcpy3DAsync_v2::Reply reply;
+      const CUresult result = trip_in(context.id, call, reply, packed).told();
+      if (result != CUDA_SUCCESS) return result;
+      for (std::uint64_t row = 0; row < piece.height; ++row) {
+        std::memcpy(reinterpret_cast<void*>(to.row(z, y + row)), packed.data() + row * piece.width,
+                    piece.width);
+      }
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_on_device(Context& context, const Plane& to, const Plane& from, const Extent& extent,
+                        std::uint64_t stream) {
+  calls::CuMemcpy3DAsync_v2 call = block_call(host_neither, extent, stream);
+  call.src = from.base;
+  call.src_pitch = from.pitch;
+  call.src_height = from.height;
+  call.dst = to.base;
+  call.dst_pitch = to.pitch;
+  call.dst_height = to.height;
+  return send_in(context.id, call);
+}
+
+CUresult copy_here(Context& context, const Plane& to, const Plane& from, const Extent& extent,
+                   std::uint64_t stream) {
+  if (const CUresult result = synchronise(context, stream); result != CUDA_SUCCESS) return result;
+  for (std::uint64_t z = 0; z < extent.depth; ++z) {
+    for (std::uint64_t y = 0; y < extent.height; ++y) {
+      std::memmove(reinterpret_cast<void*>(to.row(z, y)),
+                   reinterpret_cast<const void*>(from.row(z, y)), extent.width);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_block(const CUDA_MEMCPY3D& what, CUstream stream) {
+  Context* context = nullptr;
+  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
+  std::uint64_t id = 0;
+  if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
+  const Extent extent{what.WidthInBytes, what.Height, what.Depth};
+  if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
+  if (what.srcLOD != 0 || what.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  Plane to;
+  Plane from;
+  if (const CUresult bad =
+          plane_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
+                   what.dstZ, what.dstPitch, what.dstHeight, extent, to);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (const CUresult bad =
+          plane_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
+                   what.srcZ, what.srcPitch, what.srcHeight, extent, from);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (to.side == Side::device && from.side == Side::device) {
+    return copy_on_device(*context, to, from, extent, id);
+  }
+  if (to.side == Side::device) return upload_block(*context, to, from, extent, id);
+  if (from.side == Side::device) return download_block(*context, to, from, extent, id);
+  return copy_here(*context, to, from, extent, id);
+}
+
+CUDA_MEMCPY3D as_block(const CUDA_MEMCPY2D& flat) {
+  CUDA_MEMCPY3D block{};
+  block.srcXInBytes = flat.srcXInBytes;
+  block.srcY = flat.srcY;
+  block.srcMemoryType = flat.srcMemoryType;
+  block.srcHost = flat.srcHost;
+  block.srcDevice = flat.srcDevice;
+  block.srcArray = flat.srcArray;
+  block.srcPitch = flat.srcPitch;
+  block.dstXInBytes = flat.dstXInBytes;
+  block.dstY = flat.dstY;
+  block.dstMemoryType = flat.dstMemoryType;
+  block.dstHost = flat.dstHost;
+  block.dstDevice = flat.dstDevice;
+  block.dstArray = flat.dstArray;
+  block.dstPitch = flat.dstPitch;
+  block.WidthInBytes = flat.WidthInBytes;
+  block.Height = flat.Height;
+  block.Depth = 1;
+  return block;
+}
+
+}  // namespace
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block(*what, stream);
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) {
+  return families::cuMemcpy3DAsync_v2(what, gen::implicit_stream());
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block(as_block(*what), stream);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) {
+  return families::cuMemcpy2DAsync_v2(what, gen::implicit_stream());
+}
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) {
+  return families::cuMemcpy2DAsync_v2(what, gen::implicit_stream());
+}
+
+}  // namespace headrace::client::families
