@@ -11,11 +11,7 @@ from .errors import PtxError, UnsupportedForm
 from .inspection import GlobalInfo, KernelInfo, ModuleInfo, inspect_module
 from .layout import Relocation
 
-#: Part of the compile cache's key: raise it whenever generated code changes.
-TRANSLATOR_VERSION = 1
-
 __all__ = [
-    "TRANSLATOR_VERSION",
     "GlobalInfo",
     "KernelInfo",
     "ModuleInfo",

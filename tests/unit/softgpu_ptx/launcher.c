@@ -65,13 +65,15 @@ static void wait_at(uint32_t id, uint32_t count) {
 }
 
 static void barrier(sg_warp_env* env) { (void)env, wait_at(0, 0); }
-static void barrier_n(sg_warp_env* env, uint32_t id, uint32_t count) { (void)env, wait_at(id, count); }
+static void barrier_n(sg_warp_env* env, uint32_t id, uint32_t count) {
+  (void)env, wait_at(id, count);
+}
 static void arrive(sg_warp_env* env, uint32_t id, uint32_t count) {
   (void)env, (void)count;
   arrived[id] += 32;
 }
-static uint32_t barrier_reduce(sg_warp_env* env, uint32_t id, uint32_t count, uint32_t op, uint32_t predicate,
-                               uint32_t mask) {
+static uint32_t barrier_reduce(sg_warp_env* env, uint32_t id, uint32_t count, uint32_t op,
+                               uint32_t predicate, uint32_t mask) {
   (void)env;
   if (!arrived[id]) reduced[id] = op == SG_REDUCE_AND;
   if (op == SG_REDUCE_POPC) reduced[id] += (uint32_t)__builtin_popcount(predicate);
@@ -92,8 +94,14 @@ __attribute__((noreturn)) static void trap(sg_warp_env* env, uint32_t kind, uint
   longjmp(fault_exit, 1);
 }
 
-static const sg_services services = {.abi_version = SG_ABI_VERSION, .bytes = sizeof(sg_services), .barrier = barrier,
-    .barrier_n = barrier_n, .arrive = arrive, .barrier_reduce = barrier_reduce, .yield = yield, .trap = trap};
+static const sg_services services = {.abi_version = SG_ABI_VERSION,
+                                     .bytes = sizeof(sg_services),
+                                     .barrier = barrier,
+                                     .barrier_n = barrier_n,
+                                     .arrive = arrive,
+                                     .barrier_reduce = barrier_reduce,
+                                     .yield = yield,
+                                     .trap = trap};
 
 static void start(void) {
   uint32_t me = current;
@@ -130,8 +138,8 @@ static void run_block(void) {
 }
 
 /* env_template carries params, globals and the windows. */
-void run_kernel(const sg_kernel_desc* d, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic,
-                const sg_warp_env* env_template, result_t* out) {
+void run_kernel(const sg_kernel_desc* d, const uint32_t grid[3], const uint32_t block[3],
+                uint32_t dynamic, const sg_warp_env* env_template, result_t* out) {
   desc = d;
   result = out;
   memset(out, 0, sizeof *out);

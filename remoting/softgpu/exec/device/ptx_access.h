@@ -16,8 +16,9 @@
 enum { SPACE_GENERIC = 0, SPACE_SHARED = 1, SPACE_LOCAL = 2, SPACE_PARAM = 3 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define EACH_LANE(mask, lane) \
-  for (uint32_t rest_ = (mask), lane = 0; rest_ && (lane = (uint32_t)__builtin_ctz(rest_), 1); rest_ &= rest_ - 1)
+#define EACH_LANE(mask, lane)                                                                  \
+  for (uint32_t rest_ = (mask), lane = 0; rest_ && (lane = (uint32_t)__builtin_ctz(rest_), 1); \
+       rest_ &= rest_ - 1)
 
 ALWAYS_INLINE int inside(uint64_t address, uint64_t bytes, uint64_t low, uint64_t high) {
   uint64_t offset = address - low, size = high - low;
@@ -25,8 +26,8 @@ ALWAYS_INLINE int inside(uint64_t address, uint64_t bytes, uint64_t low, uint64_
 }
 
 /* The place of an access, or NULL where the program must not go. */
-ALWAYS_INLINE uint8_t* place(const sg_warp_env* env, uint32_t space, uint32_t lane, uint64_t address,
-                             uint64_t bytes) {
+ALWAYS_INLINE uint8_t* place(const sg_warp_env* env, uint32_t space, uint32_t lane,
+                             uint64_t address, uint64_t bytes) {
   if (space == SPACE_SHARED) {
     return inside(address, bytes, 0, env->shared_bytes) ? env->shared + address : NULL;
   }
@@ -47,6 +48,7 @@ ALWAYS_INLINE uint8_t* place(const sg_warp_env* env, uint32_t space, uint32_t la
 }
 
 /* Ends the launch because of this access. */
-__attribute__((noreturn)) void sgrt_access_fault(sg_warp_env* env, uint64_t address, uint64_t bytes);
+__attribute__((noreturn)) void sgrt_access_fault(sg_warp_env* env, uint64_t address,
+                                                 uint64_t bytes);
 
 #endif

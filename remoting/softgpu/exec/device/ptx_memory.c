@@ -69,7 +69,8 @@ ALWAYS_INLINE void load(sg_warp_env* env, uint32_t space, uint64_t size, uint64_
     }
     EACH_LANE(active, k) {
       const uint8_t* from = checked(env, space, 16 * half + k, address[k], bytes, 0, params_end);
-      for (uint64_t e = 0; e < count; e++) copy(target + (e * 32 + k) * size, from + e * size, size);
+      for (uint64_t e = 0; e < count; e++)
+        copy(target + (e * 32 + k) * size, from + e * size, size);
     }
   }
 }
@@ -97,23 +98,36 @@ ALWAYS_INLINE void store(sg_warp_env* env, uint32_t space, uint64_t size, uint64
   }
 }
 
-#define BY_SIZE(CALL)    \
+#define BY_SIZE(CALL)      \
   switch (spec >> 4 & 7) { \
-    case 0: CALL(1); break; \
-    case 1: CALL(2); break; \
-    case 2: CALL(4); break; \
-    case 3: CALL(8); break; \
-    default: CALL(16); break; \
+    case 0:                \
+      CALL(1);             \
+      break;               \
+    case 1:                \
+      CALL(2);             \
+      break;               \
+    case 2:                \
+      CALL(4);             \
+      break;               \
+    case 3:                \
+      CALL(8);             \
+      break;               \
+    default:               \
+      CALL(16);            \
+      break;               \
   }
 
 void sgrt_load(sg_warp_env* env, uint32_t spec, uint32_t param_bytes, const uint64_t* addresses,
                uint32_t mask, void* out) {
   uint32_t space = spec & 15, count = spec >> 8;
   const uint8_t* end = env->params + param_bytes;
-#define LOAD(size)                                                                        \
-  if (space == SPACE_GENERIC && count == 1) load(env, SPACE_GENERIC, size, 1, addresses, mask, out, end); \
-  else if (space == SPACE_SHARED && count == 1) load(env, SPACE_SHARED, size, 1, addresses, mask, out, end); \
-  else load(env, space, size, count, addresses, mask, out, end)
+#define LOAD(size)                                                \
+  if (space == SPACE_GENERIC && count == 1)                       \
+    load(env, SPACE_GENERIC, size, 1, addresses, mask, out, end); \
+  else if (space == SPACE_SHARED && count == 1)                   \
+    load(env, SPACE_SHARED, size, 1, addresses, mask, out, end);  \
+  else                                                            \
+    load(env, space, size, count, addresses, mask, out, end)
   BY_SIZE(LOAD)
 #undef LOAD
 }
@@ -121,10 +135,13 @@ void sgrt_load(sg_warp_env* env, uint32_t spec, uint32_t param_bytes, const uint
 void sgrt_store(sg_warp_env* env, uint32_t spec, const uint64_t* addresses, uint32_t mask,
                 const void* in) {
   uint32_t space = spec & 15, count = spec >> 8;
-#define STORE(size)                                                                 \
-  if (space == SPACE_GENERIC && count == 1) store(env, SPACE_GENERIC, size, 1, addresses, mask, in); \
-  else if (space == SPACE_SHARED && count == 1) store(env, SPACE_SHARED, size, 1, addresses, mask, in); \
-  else store(env, space, size, count, addresses, mask, in)
+#define STORE(size)                                          \
+  if (space == SPACE_GENERIC && count == 1)                  \
+    store(env, SPACE_GENERIC, size, 1, addresses, mask, in); \
+  else if (space == SPACE_SHARED && count == 1)              \
+    store(env, SPACE_SHARED, size, 1, addresses, mask, in);  \
+  else                                                       \
+    store(env, space, size, count, addresses, mask, in)
   BY_SIZE(STORE)
 #undef STORE
 }

@@ -185,7 +185,7 @@ _FUNCTIONS: dict[str, Callable[[Generator, Value], Value]] = {
 )
 def approximate(g: Generator, i: Instr, f: Slots) -> None:
     (x,) = inputs(g, i, f)
-    finish(g, i, f, _FUNCTIONS[i.opcode](g, x))
+    finish(g, i, f, numbers.canonical(g, _FUNCTIONS[i.opcode](g, x)))
 
 
 @form(

@@ -90,11 +90,20 @@ extern "C" __global__ void divergent(const int* x, int* y, int n) {
     if (++steps > 200) break;
   }
   switch (x[i] % 5) {
-    case 0: steps += 10; break;
-    case 1: steps *= 2; break;
-    case 2: steps -= 7; break;
-    case 3: steps ^= 21; break;
-    default: steps = -steps;
+    case 0:
+      steps += 10;
+      break;
+    case 1:
+      steps *= 2;
+      break;
+    case 2:
+      steps -= 7;
+      break;
+    case 3:
+      steps ^= 21;
+      break;
+    default:
+      steps = -steps;
   }
   y[i] = steps;
 }
@@ -121,7 +130,11 @@ extern "C" __global__ void local_array(const float* x, float* y, const int* orde
   if (i < n) y[i] = sum;
 }
 
-struct Mixed { char c; double d; float a[5]; };
+struct Mixed {
+  char c;
+  double d;
+  float a[5];
+};
 extern "C" __global__ void struct_parameter(Mixed m, double* out) {
   out[threadIdx.x] = m.d + m.a[threadIdx.x % 5] + m.c;
 }

@@ -1,0 +1,371 @@
+"""f32, f64, f16 and bf16 arithmetic against exact fractions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from tests.unit.softgpu_ptx import reference as ref
+from tests.unit.softgpu_ptx.formrun import Row, check, table
+from tests.unit.softgpu_ptx.reference import F32, FORMATS, Format, Number
+
+MODES = ("rn", "rz", "rm", "rp")
+Exact = Callable[..., Number]
+
+EXACT: dict[str, Exact] = {
+    "add": lambda m, x, y: ref.add(x, y, m),
+    "sub": lambda m, x, y: ref.add(x, ref.neg(y), m),
+    "mul": lambda m, x, y: ref.mul(x, y),
+    "div": lambda m, x, y: ref.div(x, y),
+    "fma": lambda m, x, y, z: ref.fma(x, y, z, m),
+    "rcp": lambda m, x: ref.div(Fraction(1), x),
+    "sqrt": lambda m, x: ref.sqrt(x),
+}
+
+
+def saturate(f: Format, bits: int) -> int:
+    if f.is_nan(bits) or bits & f.sign:
+        return 0
+    return min(bits, f.bias << f.fraction)
+
+
+def rounded(
+    f: Format, op: str, mode: str, ftz: bool = False, sat: bool = False, relu: bool = False
+) -> Callable[..., int]:
+    """The operation on raw bits, rounded once."""
+
+    def run(*bits: int) -> int:
+        operands = [f.decode(f.flush(b) if ftz else b) for b in bits]
+        result = f.encode(EXACT[op](mode, *operands), mode)
+        if ftz:
+            result = f.flush(result)
+        if sat:
+            result = saturate(f, result)
+        if relu and result & f.sign and not f.is_nan(result):
+            result = 0
+        return result
+
+    return run
+
+
+def pair(one: Callable[..., int]) -> Callable[..., int]:
+    """The same on both halves."""
+
+    def run(*bits: int) -> int:
+        return one(*(b & 0xFFFF for b in bits)) | one(*(b >> 16 for b in bits)) << 16
+
+    return run
+
+
+def wide_rows() -> Iterator[Row]:
+    for name in ("f32", "f64"):
+        f = FORMATS[name]
+        flags = [("", False, False)]
+        if name == "f32":
+            flags += [(".ftz", True, False), (".sat", False, True), (".ftz.sat", True, True)]
+        for op in ("add", "sub", "mul", "fma"):
+            count = 3 if op == "fma" else 2
+            for mode in MODES:
+                for text, ftz, sat in flags:
+                    form = f"{op}.{mode}{text}.{name}"
+                    yield Row(form, (name,) * count, name, rounded(f, op, mode, ftz, sat))
+            if op != "fma":
+                yield Row(f"{op}.{name}", (name, name), name, rounded(f, op, "rn"))
+        for op in ("div", "rcp", "sqrt"):
+            count = 2 if op == "div" else 1
+            for mode in MODES:
+                yield Row(f"{op}.{mode}.{name}", (name,) * count, name, rounded(f, op, mode))
+                if name == "f32":
+                    form = f"{op}.{mode}.ftz.f32"
+                    yield Row(form, (name,) * count, name, rounded(f, op, mode, True))
+    yield Row("div.full.f32", ("f32", "f32"), "f32", rounded(F32, "div", "rn"))
+    yield Row("div.approx.ftz.f32", ("f32", "f32"), "f32", rounded(F32, "div", "rn", True))
+    yield Row("rcp.approx.ftz.f32", ("f32",), "f32", rounded(F32, "rcp", "rn", True))
+    yield Row("sqrt.approx.f32", ("f32",), "f32", rounded(F32, "sqrt", "rn"))
+    yield Row("mad.rn.f32", ("f32",) * 3, "f32", rounded(F32, "fma", "rn"))
+    yield Row("mad.rz.f64", ("f64",) * 3, "f64", rounded(FORMATS["f64"], "fma", "rz"))
+    for half in ("f16", "bf16"):
+        h = FORMATS[half]
+        for op in ("add", "sub"):
+            for mode in MODES:
+
+                def mixed(a: int, b: int, h: Format = h, op: str = op, mode: str = mode) -> int:
+                    return F32.encode(EXACT[op](mode, h.decode(a), F32.decode(b)), mode)
+
+                yield Row(f"{op}.{mode}.f32.{half}", (half, "f32"), "f32", mixed)
+
+        def mixed_fma(a: int, b: int, c: int, h: Format = h) -> int:
+            return F32.encode(ref.fma(h.decode(a), h.decode(b), F32.decode(c)))
+
+        yield Row(f"fma.rn.f32.{half}", (half, half, "f32"), "f32", mixed_fma)
+
+
+def half_rows() -> Iterator[Row]:
+    for name in ("f16", "bf16"):
+        f = FORMATS[name]
+        flags = [("", False, False)]
+        if name == "f16":
+            flags += [(".ftz", True, False), (".sat", False, True), (".ftz.sat", True, True)]
+        for op in ("add", "sub", "mul", "fma"):
+            count = 3 if op == "fma" else 2
+            for text, ftz, sat in flags:
+                one = rounded(f, op, "rn", ftz, sat)
+                yield Row(f"{op}.rn{text}.{name}", (name,) * count, name, one)
+                yield Row(f"{op}.rn{text}.{name}x2", (f"{name}x2",) * count, f"{name}x2", pair(one))
+        one = rounded(f, "fma", "rn", relu=True)
+        yield Row(f"fma.rn.relu.{name}", (name,) * 3, name, one)
+        yield Row(f"fma.rn.relu.{name}x2", (f"{name}x2",) * 3, f"{name}x2", pair(one))
+
+
+def extreme(f: Format, op: str, ftz: bool, nan: bool, xorsign: bool) -> Callable[[int, int], int]:
+    def run(a: int, b: int) -> int:
+        if ftz:
+            a, b = f.flush(a), f.flush(b)
+        sign = (a ^ b) & f.sign
+        if xorsign:
+            a, b = a & ~f.sign, b & ~f.sign
+        if f.is_nan(a) or f.is_nan(b):
+            both = f.is_nan(a) and f.is_nan(b)
+            result = f.encode("nan") if nan or both else b if f.is_nan(a) else a
+        else:
+            # -0 < +0: order the patterns as sign and magnitude
+            key = [-(v & ~f.sign) - 1 if v & f.sign else v for v in (a, b)]
+            result = (a, b)[(key[0] > key[1]) == (op == "min") and key[0] != key[1]]
+        if xorsign and not f.is_nan(result):
+            result = result & ~f.sign | sign
+        return result
+
+    return run
+
+
+def simple_rows() -> Iterator[Row]:
+    for name in ("f32", "f64", "f16", "bf16"):
+        f = FORMATS[name]
+        flush = [False, True] if name in ("f32", "f16") else [False]
+        for ftz in flush:
+            z = ".ftz" if ftz else ""
+
+            def prepared(a: int, f: Format = f, ftz: bool = ftz) -> int:
+                return f.flush(a) if ftz else a
+
+            rows = [
+                (f"abs{z}.{name}", 1, lambda a, p=prepared, f=f: p(a) & ~f.sign),
+                (f"neg{z}.{name}", 1, lambda a, p=prepared, f=f: p(a) ^ f.sign),
+            ]
+            for op in ("min", "max"):
+                for nan in (False, True) if name != "f64" else (False,):
+                    for xorsign in (False, True) if name != "f64" else (False,):
+                        form = f"{op}{z}{'.NaN' if nan else ''}{'.xorsign.abs' if xorsign else ''}.{name}"
+                        rows.append((form, 2, extreme(f, op, ftz, nan, xorsign)))
+            for form, count, one in rows:
+                yield Row(form, (name,) * count, name, one)
+                if f.width == 16:
+                    yield Row(f"{form}x2", (f"{name}x2",) * count, f"{name}x2", pair(one))
+        if f.width >= 32:
+            yield Row(
+                f"copysign.{name}",
+                (name, name),
+                f"b{f.width}",
+                lambda a, b, f=f: a & f.sign | b & ~f.sign,
+            )
+            inf, least = f.infinity, 1 << f.fraction
+            tests: dict[str, Callable[[int], bool]] = {
+                "finite": lambda s, inf=inf: s < inf,
+                "infinite": lambda s, inf=inf: s == inf,
+                "number": lambda s, inf=inf: s <= inf,
+                "notanumber": lambda s, inf=inf: s > inf,
+                "normal": lambda s, inf=inf, least=least: least <= s < inf,
+                "subnormal": lambda s, least=least: 0 < s < least,
+            }
+            for test, holds in tests.items():
+                yield Row(
+                    f"testp.{test}.{name}",
+                    (name,),
+                    "pred",
+                    lambda a, h=holds, f=f: int(h(a & ~f.sign)),
+                )
+
+
+def packed_f32_rows() -> Iterator[Row]:
+    for op in ("add", "mul", "fma"):
+        count = 3 if op == "fma" else 2
+        for mode in ("rn", "rm"):
+            one = rounded(F32, op, mode, True)
+
+            def run(*bits: int, one: Callable[..., int] = one) -> int:
+                return one(*(b & 0xFFFFFFFF for b in bits)) | one(*(b >> 32 for b in bits)) << 32
+
+            def close(got: int, want: int) -> bool:
+                parts = [((got >> s) & 0xFFFFFFFF, (want >> s) & 0xFFFFFFFF) for s in (0, 32)]
+                return all(g == w or (F32.is_nan(g) and F32.is_nan(w)) for g, w in parts)
+
+            form = f"{op}.{mode}.ftz.f32x2"
+            yield Row(form, ("f32x2",) * count, "f32x2", run, tolerance=close)
+
+
+def tables(rows: list[Row], count: int) -> dict[tuple[str, ...], list[tuple[int, ...]]]:
+    return {inputs: table(inputs, count) for inputs in {r.inputs for r in rows}}
+
+
+def test_f32_and_f64_arithmetic_in_all_rounding_modes() -> None:
+    rows = list(wide_rows())
+    assert check(rows, tables(rows, 450)) > 40000
+
+
+def test_half_arithmetic_rounds_once() -> None:
+    rows = list(half_rows())
+    assert check(rows, tables(rows, 700)) > 20000
+
+
+def test_signs_and_extremes() -> None:
+    rows = list(simple_rows())
+    assert check(rows, tables(rows, 500)) > 20000
+
+
+def test_pairs_of_f32() -> None:
+    rows = list(packed_f32_rows())
+    low = table(("f32",) * 3, 300)
+    lines = [
+        tuple(a | b << 32 for a, b in zip(x, y, strict=True))
+        for x, y in zip(low, low[1:] + low[:1], strict=True)
+    ]
+    assert check(rows, {r.inputs: [t[: len(r.inputs)] for t in lines] for r in rows}) > 2000
+
+
+# ---------------------------------------------------------------------- approximate functions
+def _f32(bits: int) -> float:
+    return float(np.array(bits, "u4").view("f4"))
+
+
+def _within(
+    exact: Callable[[float], float], ulps: float, absolute: float = 0.0
+) -> Callable[[int, int], bool]:
+    def close(got: int, bits: int) -> bool:
+        x = _f32(bits)
+        try:
+            want = exact(x)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            want = math.nan
+        value = _f32(got)
+        if math.isnan(want):
+            return math.isnan(value)
+        as_f32 = float(np.float32(want)) if abs(want) < 3.5e38 else math.copysign(math.inf, want)
+        if math.isinf(as_f32) or as_f32 == 0:
+            return (
+                value == as_f32
+                or abs(value - want) <= absolute
+                or (abs(value) <= 1.5e-45
+                and not want)
+            )
+        step = float(np.spacing(np.float32(abs(want))))
+        return abs(value - want) <= max(ulps * step, absolute)
+
+    return close
+
+
+def _exp2(x: float) -> float:
+    return math.inf if x > 200 else 2.0**x
+
+
+def _log2(x: float) -> float:
+    return -math.inf if x == 0 else math.nan if x < 0 else math.log2(x)
+
+
+def _rsqrt(x: float) -> float:
+    if x == 0:
+        return math.copysign(math.inf, x)
+    return 0.0 if x == math.inf else 1 / math.sqrt(x)
+
+
+def test_approximate_functions_stay_within_the_errors_of_the_manual() -> None:
+    functions = {
+        "ex2.approx.f32": _within(_exp2, 2),
+        "lg2.approx.f32": _within(_log2, 2, 2.0**-22),
+        "rsqrt.approx.f32": _within(_rsqrt, 2),
+        "sin.approx.f32": _within(math.sin, 0, 2.0**-20.5),
+        "cos.approx.f32": _within(math.cos, 0, 2.0**-20.5),
+        "tanh.approx.f32": _within(math.tanh, 2.0**12),
+    }
+    rows = [
+        Row(form, ("f32",), "f32", lambda a: a, tolerance=close)
+        for form, close in functions.items()
+    ]
+    rng = np.random.default_rng(5)
+    values = np.concatenate([rng.uniform(-150, 130, 1500), rng.uniform(-7, 7, 1500)]).astype("f4")
+    lines = [(int(v),) for v in values.view("u4")] + [
+        (b,) for (b,) in table(("f32",), 100) if abs(_f32(b)) < 1e5 or not math.isfinite(_f32(b))
+    ]
+    assert check(rows, {("f32",): lines}) > 15000
+
+
+def test_approximate_halves() -> None:
+    rows = []
+    for name, rel in (("f16", 2.0**-9.9), ("bf16", 2.0**-7)):
+        f = FORMATS[name]
+
+        def number(bits: int, f: Format = f) -> float:
+            x = f.decode(bits)
+            table = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-0": -0.0}
+            return table[x] if isinstance(x, str) else float(x)
+
+        def close(
+            function: Callable[[float], float],
+            number: Callable[[int], float] = number,
+            rel: float = rel,
+        ) -> Callable[[int, int], bool]:
+            def run(got: int, bits: int) -> bool:
+                x = number(bits)
+                want, value = (math.nan if math.isnan(x) else function(x)), number(got)
+                if math.isnan(want) or math.isnan(value):
+                    return math.isnan(want) and math.isnan(value)
+                if math.isinf(value) or (abs(want) < 6.2e-5 and rel < 2.0**-8):
+                    return abs(want) > 65000 or abs(value - want) < 7e-8 or value == want
+                if abs(want) < 2.0**-126 and value == 0:
+                    return True  # flushed
+                return abs(value - want) <= rel * abs(want)
+
+            return run
+
+        ex2 = "ex2.approx.ftz.bf16" if name == "bf16" else "ex2.approx.f16"
+        rows.append(Row(ex2, (name,), name, lambda a: a, tolerance=close(_exp2)))
+        rows.append(
+            Row(f"tanh.approx.{name}", (name,), name, lambda a: a, tolerance=close(math.tanh))
+        )
+    every = [(b,) for b in range(0, 0x10000, 7)]
+    assert check(rows, {("f16",): every, ("bf16",): every}) > 30000
+
+
+def test_upper_half_approximations_of_f64() -> None:
+    f = FORMATS["f64"]
+
+    def high(op: str) -> Callable[[int], int]:
+        def run(bits: int) -> int:
+            cut = f.flush(bits if f.is_nan(bits) else bits >> 32 << 32)
+            x = f.decode(cut)
+            if op == "rsqrt":
+                x = ref.sqrt(x)
+            result = f.flush(f.encode(ref.div(Fraction(1), x)))
+            return f.encode("nan") if f.is_nan(result) else result >> 32 << 32
+
+        return run
+
+    def near(got: int, want: int) -> bool:
+        return (f.is_nan(got) and f.is_nan(want)) or abs(got - want) <= 1 << 32
+
+    rows = [
+        Row(f"{op}.approx.ftz.f64", ("f64",), "f64", high(op), tolerance=near)
+        for op in ("rcp", "rsqrt")
+    ]
+    rows.append(
+        Row(
+            "rsqrt.approx.f64",
+            ("f64",),
+            "f64",
+            lambda a: f.encode(ref.div(Fraction(1), ref.sqrt(f.decode(a)))),
+            tolerance=lambda g, w: (f.is_nan(g) and f.is_nan(w)) or abs(g - w) <= 2,
+        )
+    )
+    assert check(rows, {("f64",): table(("f64",), 800)}) > 500
