@@ -1,8 +1,11 @@
 // The execution runtime: blocks, barriers, yields, reductions.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -133,6 +136,12 @@ void grid_barrier(sg_warp_env* env) {
     while (count->load() < round * warps) env->services->yield(env);
     if ((env->flags & SG_ENV_COOPERATIVE) == 0) *bad = 1;
   }
+}
+
+void record_order(sg_warp_env* env) {
+  std::uint32_t* count = param<std::uint32_t*>(env, 1);
+  const std::uint32_t place = __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+  param<std::uint32_t*>(env, 0)[place] = static_cast<std::uint32_t>(block_number(env));
 }
 
 void check_environment(sg_warp_env* env) {
@@ -272,6 +281,32 @@ TEST_CASE("what cannot be launched is refused") {
   launch.launch.grid = {1, 1, 1};
   launch.desc.abi_version = SG_ABI_VERSION + 1;
   CHECK(launch.run().status == LaunchStatus::invalid);
+}
+
+TEST_CASE("settings: number of threads, and one thread in block order") {
+  struct Setting {
+    const char *name, *value;
+    unsigned threads;
+  };
+  for (const Setting& setting : {Setting{"HEADRACE_SOFTGPU_THREADS", "3", 3},
+                                 Setting{"HEADRACE_SOFTGPU_DETERMINISTIC", "1", 1}}) {
+    CAPTURE(setting.name);
+    const pid_t child = fork();  // settings are read once in a process; a child starts afresh
+    if (child == 0) {
+      setenv(setting.name, setting.value, 1);
+      if (worker_threads() != setting.threads) _exit(1);
+      std::vector<std::uint32_t> order(2000);
+      std::uint32_t count = 0;
+      TestLaunch launch(record_order, {2000}, {32}, {address(order.data()), address(&count)});
+      if (!launch.run().ok()) _exit(2);
+      bool in_order = true;
+      for (std::uint32_t i = 0; i < 2000; ++i) in_order = in_order && order[i] == i;
+      _exit(in_order || setting.threads > 1 ? 0 : 3);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("launches from many threads at once") {

@@ -49,6 +49,13 @@ def default_directory() -> Path | None:
     return Path(home) / ".cache" / "headrace" / "softgpu" if home else None
 
 
+def _make_readable(directory: Path) -> None:
+    """Make a directory that all may read, whatever the umask: a helper may serve other users."""
+    if not directory.is_dir():
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+
+
 class Cache:
     """Entries of one directory, with a fallback; used by one process, shared on disk by several."""
 
@@ -95,6 +102,7 @@ class Cache:
             try:
                 if self._fallback is None:
                     self._fallback = Path(tempfile.mkdtemp(prefix="headrace-softgpu-", dir=base))
+                    self._fallback.chmod(0o755)
                 return self._write(self._fallback, key, suffix, sealed)
             except OSError as error:
                 log.warning("cannot write to %s: %s", self._fallback or base, error)
@@ -128,7 +136,7 @@ class Cache:
     def _write(self, root: Path, key: str, suffix: str, sealed: bytes) -> Path:
         self._own(root)
         path = self._path(root, key, suffix)
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        _make_readable(path.parent)
         descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         try:
             with open(descriptor, "wb") as file:
@@ -143,7 +151,8 @@ class Cache:
     @staticmethod
     def _own(root: Path) -> None:
         """Make the directory; refuse one into which others could put code."""
-        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        _make_readable(root)
         status = root.stat()
         if status.st_uid != os.geteuid():
             raise PermissionError("the directory belongs to another user")

@@ -36,6 +36,14 @@ HEADRACE_HANDLER_TLS thread_local ThreadState* t_running = nullptr;
 HEADRACE_HANDLER_TLS thread_local void* t_chained_context = nullptr;
 HEADRACE_HANDLER_TLS thread_local void* t_chained_frame = nullptr;
 
+// The handler runs in the middle of anything, also of a fiber that is dropped by it: the
+// sanitizers' books would not balance.
+#if defined(__SANITIZE_THREAD__)
+#define HEADRACE_IN_HANDLER __attribute__((no_sanitize_thread))
+#else
+#define HEADRACE_IN_HANDLER __attribute__((no_sanitize_address))
+#endif
+
 int signal_index(int signal) {
   for (std::size_t i = 0; i < kSignalCount; ++i)
     if (kSignals[i] == signal) return static_cast<int>(i);
@@ -75,8 +83,8 @@ void chain(int signal, siginfo_t* info, void* context) {
   t_chained_context = nullptr;
 }
 
-LaunchStatus classify(const ThreadState& thread, int signal, const siginfo_t& info,
-                      std::uint64_t& address) {
+HEADRACE_IN_HANDLER LaunchStatus classify(const ThreadState& thread, int signal,
+                                          const siginfo_t& info, std::uint64_t& address) {
   address = 0;
   if (signal == SIGILL || signal == SIGFPE) return LaunchStatus::illegal_instruction;
   // A non-canonical address raises a general protection fault, which does not tell it.
@@ -89,7 +97,7 @@ LaunchStatus classify(const ThreadState& thread, int signal, const siginfo_t& in
   return LaunchStatus::illegal_address;
 }
 
-void continue_in_scheduler(ThreadState& thread, void* context) {
+HEADRACE_IN_HANDLER void continue_in_scheduler(ThreadState& thread, void* context) {
   thread.in_kernel = 0;
   Fiber::announce_abandon(thread.thread_fiber);
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
@@ -98,7 +106,7 @@ void continue_in_scheduler(ThreadState& thread, void* context) {
   registers[REG_RSP] = registers[REG_RDI];
 }
 
-__attribute__((no_sanitize_address)) void handle(int signal, siginfo_t* info, void* context) {
+HEADRACE_IN_HANDLER void handle(int signal, siginfo_t* info, void* context) {
   ThreadState* thread = t_running;
   if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == &g_kick_tag) {
     if (thread == nullptr || thread->in_kernel == 0) return;

@@ -44,6 +44,20 @@ def test_what_is_stored_is_loaded(cache: Cache) -> None:
     assert cache.load("cd" * 32, ".so") is None
 
 
+def test_others_may_read_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        (tmp_path / "deep").mkdir()
+        path = Cache(tmp_path / "deep" / "cache").store(KEY, ".so", b"code")
+        temporary = Cache(None)
+        elsewhere = temporary.store(KEY, ".so", b"code")
+    finally:
+        os.umask(before)
+    for place in (path.parent, path.parent.parent, elsewhere.parent, elsewhere.parent.parent):
+        assert place.stat().st_mode & 0o777 == 0o755
+    temporary.close()
+
+
 @pytest.mark.parametrize("damage", [b"", b"x", seal(b"code")[:-1], b"c0de" + seal(b"code")[4:]])
 def test_damage_is_noticed_and_removed(cache: Cache, damage: bytes) -> None:
     path = cache.store(KEY, ".so", b"code")
