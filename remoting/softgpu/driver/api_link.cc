@@ -1,17 +1,14 @@
 // cuLink*: several PTX texts become one. What comes out is PTX again, which the load calls take.
 #include <cuda.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "remoting/softgpu/driver/link_state.h"
+#include "remoting/softgpu/driver/merge_ptx.h"
 #include "remoting/softgpu/driver/module.h"
 #include "remoting/softgpu/driver/runtime.h"
 

@@ -1,4 +1,4 @@
-// A link in progress, and the joining of PTX texts.
+// A link in progress.
 #pragma once
 
 #include <mutex>
@@ -17,9 +17,5 @@ class LinkState {
   std::vector<std::string> texts;
   std::string result;  // lives as long as the link, as cuLinkComplete promises
 };
-
-// One text that holds all: the head of the first with the highest .version, and no declaration of
-// something that one of them defines.
-std::string merge_ptx(const std::vector<std::string>& texts);
 
 }  // namespace headrace::softgpu

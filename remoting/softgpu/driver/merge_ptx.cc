@@ -1,8 +1,9 @@
+#include "remoting/softgpu/driver/merge_ptx.h"
+
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <set>
-
-#include "remoting/softgpu/driver/link_state.h"
 
 namespace headrace::softgpu {
 namespace {

@@ -7,8 +7,6 @@
 // another stream's; idle ones end after a while.
 #pragma once
 
-#include <cuda.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -25,7 +23,6 @@ class Engine;
 
 class Operation {
  public:
-  // Returns what the operation came to; an error makes the context sticky (Context::fail).
   using Body = std::function<void()>;
 
   explicit Operation(Body body, int priority) : body_(std::move(body)), priority_(priority) {}

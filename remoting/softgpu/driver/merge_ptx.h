@@ -1,0 +1,13 @@
+// The joining of PTX texts into one module, for cuLink*.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace headrace::softgpu {
+
+// One text that holds all: the head of the first with the highest .version, and no declaration of
+// something that one of them defines.
+std::string merge_ptx(const std::vector<std::string>& texts);
+
+}  // namespace headrace::softgpu
