@@ -232,7 +232,7 @@ def plaintext(visit: Visitor, folder: Path) -> None:
         (expired, "expired"),
         (not_yet_valid, "not valid before"),
         (none_at_all, "certificate"),
-        (for_servers, "purpose"),
+        (for_servers, "not for clients"),
         (enrolment, "enrolment, which is closed"),
         (plaintext, "plaintext"),
     ],
