@@ -148,7 +148,7 @@ TEST_SUITE("modules") {
     Primary primary;
     const char* text =
         ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n"
-        "  frobnicate.u32 %r1, %r2;\n  ret;\n}\n";
+        "  .reg .b32 %r<3>;\n  frobnicate.u32 %r1, %r2;\n  ret;\n}\n";
     std::vector<char> log(512, 'x');
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void* values[] = {log.data(), reinterpret_cast<void*>(std::size_t{256})};

@@ -46,7 +46,7 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
       failure_ = CUDA_ERROR_UNKNOWN;
     }
     failure_text_ = info_.name + ": " + why;
-    log("jit: " + failure_text_);
+    if (options == nullptr) log("jit: " + failure_text_);
     if (failure_ == CUDA_ERROR_JIT_COMPILER_NOT_FOUND || failure_ == CUDA_ERROR_UNKNOWN ||
         failure_ == CUDA_ERROR_OPERATING_SYSTEM) {
       // The machine's state, not the kernel's: worth another try at the next call.
