@@ -13,7 +13,6 @@ import pytest
 from remoting.codegen.cli import ROOT
 from remoting.codegen.model import Api, CallClass
 
-
 CLUSTERS = {"cuOccupancyMaxActiveClusters", "cuOccupancyMaxPotentialClusterSize"}
 """Thread block clusters came with compute capability 9.0, which the software GPU is below."""
 
