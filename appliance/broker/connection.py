@@ -83,7 +83,7 @@ class WorkerConnection:
             self._fail(f"worker's connection failed: {error.strerror or error}")
         except Exception:
             # A fault of ours must not take the daemon with it; the log has the cause.
-            self._failure_logged = True
+            self._explain()
             self._log.exception("internal_error", phase=self._phase)
             self._write(Frame(m.Close.TYPE, m.Close(wire.INTERNAL, "internal error").encode()))
         finally:
@@ -94,8 +94,7 @@ class WorkerConnection:
 
         Whoever orders the end has said why in the log; the worker's own word on it is not news.
         """
-        self._failure_logged = True
-        self._desk.workers.explained(self._pid)
+        self._explain()
         self._write(Frame(m.EndSession.TYPE, m.EndSession(code, wire.clip(text)).encode()))
         asyncio.get_running_loop().call_later(
             self._desk.policy.stop_seconds, self._writer.transport.abort
@@ -201,6 +200,7 @@ class WorkerConnection:
             reservation = self._desk.pool.reserve(holder, demand)
         except PoolError as error:
             self._log.info("reservation_refused", reason=error.message)
+            self._explain()
             raise
         self._reserved_once = True
         self._reservation = reservation.id
@@ -275,6 +275,10 @@ class WorkerConnection:
         worth another."""
         log = self._log.debug if self._failure_logged else self._log.warning
         log("connection_failed", kind=kind, reason=reason, phase=self._phase)
+        self._explain()
+
+    def _explain(self) -> None:
+        """The log says why this connection ends, or will; nobody need say it again."""
         self._failure_logged = True
         self._desk.workers.explained(self._pid)
 
