@@ -20,7 +20,7 @@ ASTEROIDS = 4096
 STEP = 2.0  # days
 STEPS = 365
 SUN = 0.01720209895**2  # Gauss's constant squared: the Sun's pull in au^3 / day^2
-THREADS = 128
+THREADS = 32
 BODIES = 9
 
 PLANETS = {
