@@ -100,7 +100,11 @@ void set_environment(const std::string& session_path, const std::string& librari
   setenv("TRITON_LIBCUDA_PATH", libraries.c_str(), 1);
   // A software GPU runs PTX and nothing else; some front ends make machine code unless asked.
   // What the user has set stays.
-  if (software) setenv("CUPY_COMPILE_WITH_PTX", "1", 0);
+  if (software) {
+    setenv("CUPY_COMPILE_WITH_PTX", "1", 0);
+    // Else CuPy sums with the CUB library: 28 MB of PTX, a minute for one kernel.
+    setenv("CUPY_ACCELERATORS", "", 0);
+  }
 }
 
 }  // namespace headrace::launcher
