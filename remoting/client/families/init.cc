@@ -1,4 +1,5 @@
 // Start, versions, look-ups: answered here.
+#include "client/export_hooks.h"
 #include "client/process.h"
 #include "driverabi/export_tables.h"
 #include "gen/client_families.h"
@@ -36,6 +37,7 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int cuda_version,
 }
 
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
+  set_export_hooks();  // runtimes ask for tables before they call cuInit
   return static_cast<CUresult>(driverabi::get_export_table(table, id));
 }
 
