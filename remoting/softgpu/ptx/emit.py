@@ -21,6 +21,9 @@ from .model import Addr, Args, Guard, Instr, Module, Not, Operand, Pair, Reg, Ve
 #: Turns of a loop that may be waiting for another lane before the other lanes get their chance.
 SPIN_LIMIT = 64
 
+#: Turns of such a loop between two offers to let other warps run.
+YIELD_EVERY = 8
+
 _STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"}
 _STRONG_OPS = {"atom", "membar", "fence", "nanosleep"}
 
@@ -200,9 +203,15 @@ class _KernelWriter:
         b.branch(b.raw(f"icmp ne i32 {b.raw(f'load i32, ptr %m{head}')}, 0"), again, out)
         b.label(again)
         if head in self.strong:
-            self.g.service("yield")
             turns = b.raw(f"add i32 {b.raw('load i32, ptr %turns')}, 1")
             b.emit(f"store i32 {turns}, ptr %turns")
+            pause, go_on = b.new_label(), b.new_label()
+            due = b.raw(f"icmp eq i32 {b.raw(f'and i32 {turns}, {YIELD_EVERY - 1}')}, 0")
+            b.branch(due, pause, go_on)
+            b.label(pause)
+            self.g.service("yield")
+            b.jump(go_on)
+            b.label(go_on)
             tired = b.raw(f"icmp eq i32 {b.raw(f'and i32 {turns}, {SPIN_LIMIT - 1}')}, 0")
             b.branch(tired, out, f"C{head}")
         else:
@@ -262,7 +271,7 @@ class _KernelWriter:
                 b.emit(f"%{name}.{axis} = {field(name, 'i32', index)}")
         for name in ("warp", "threads", "dynamic_shared", "shared_bytes", "local_bytes"):
             b.emit(f"%{name} = {field(name, 'i32')}")
-        for name in ("arena_lo", "arena_hi", "grid_id"):
+        for name in ("arena_lo", "arena_hi", "grid_id", "grid_workspace"):
             b.emit(f"%{name} = {field(name, 'i64')}")
         b.emit("%arena_size = sub i64 %arena_hi, %arena_lo")
         for reg, slot in g.used_regs.items():
@@ -364,6 +373,7 @@ def generate(module: Module, name: str) -> tuple[str, int]:
         *g.b.helpers.values(),
         *sorted(g.b.declarations | start.declarations),
         '!0 = !{}\nattributes #0 = { nounwind "no-trapping-math"="true" "frame-pointer"="none" }',
+        "attributes #1 = { noinline nounwind }",
     ]
     return "\n".join(parts) + "\n", sum(isinstance(s, Instr) for s in kernel.stmts)
 

@@ -150,7 +150,7 @@ def check(rows: Iterable[Row], tables: dict[tuple[str, ...], Sequence[Sequence[i
 
 
 INTEGER_EDGES = {
-    16: [0, 1, 2, 7, 0x7F, 0x80, 0xFF, 0x100, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF, 0x1234],
+    16: [0, 1, 2, 7, 0x7F, 0x80, 0xFF, 0x100, 0x7FFE, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF],
     32: [0, 1, 2, 3, 31, 32, 33, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000,
          0x80000001, 0xFFFFFFFE, 0xFFFFFFFF, 0x12345678, 0x00FFFFFF, 0xFF000000],
     64: [0, 1, 2, 31, 63, 64, 65, 0xFFFFFFFF, 0x100000000, 0x7FFFFFFFFFFFFFFE, 0x7FFFFFFFFFFFFFFF,
@@ -167,9 +167,10 @@ def edges(type_name: str) -> list[int]:
         f = FORMATS[type_name]
         one = f.bias << f.fraction
         sizes = [
-            0, 1, 2, (1 << f.fraction) - 1, 1 << f.fraction, (1 << f.fraction) + 1, one, one + 1, one - 1,
-            one + (1 << f.fraction), f.infinity - 1, f.infinity - 2, f.infinity,
-            f.infinity | 1 << (f.fraction - 1), one + (1 << (f.fraction - 1)), one - (3 << f.fraction),
+            0, 1, 2, (1 << f.fraction) - 1, 1 << f.fraction, (1 << f.fraction) + 1, one, one + 1,
+            one - 1, one + (1 << f.fraction), f.infinity - 1, f.infinity - 2, f.infinity,
+            f.infinity | 1 << (f.fraction - 1), one + (1 << (f.fraction - 1)),
+            one - (3 << f.fraction),
             one + (f.fraction << f.fraction), one + ((f.fraction + 1) << f.fraction) + 1,
             one - ((f.fraction + 1) << f.fraction), (1 << f.fraction) * (f.bias // 2) + 5,
         ]  # fmt: skip

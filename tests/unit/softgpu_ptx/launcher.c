@@ -111,6 +111,10 @@ static void start(void) {
 }
 
 static void run_block(void) {
+  if (!(desc->flags & SG_KERNEL_NEEDS_FIBERS)) {
+    for (current = 0; current < total; current++) desc->entry(&warps[current].env);
+    return;
+  }
   memset(arrived, 0, sizeof arrived);
   for (uint32_t w = 0; w < total; w++) {
     if (!warps[w].stack) warps[w].stack = aligned_alloc(4096, STACK);

@@ -158,7 +158,8 @@ def simple_rows() -> Iterator[Row]:
             for op in ("min", "max"):
                 for nan in (False, True) if name != "f64" else (False,):
                     for xorsign in (False, True) if name != "f64" else (False,):
-                        form = f"{op}{z}{'.NaN' if nan else ''}{'.xorsign.abs' if xorsign else ''}.{name}"
+                        words = ".NaN" * nan + ".xorsign.abs" * xorsign
+                        form = f"{op}{z}{words}.{name}"
                         rows.append((form, 2, extreme(f, op, ftz, nan, xorsign)))
             for form, count, one in rows:
                 yield Row(form, (name,) * count, name, one)
@@ -257,8 +258,7 @@ def _within(
             return (
                 value == as_f32
                 or abs(value - want) <= absolute
-                or (abs(value) <= 1.5e-45
-                and not want)
+                or (abs(value) <= 1.5e-45 and not want)
             )
         step = float(np.spacing(np.float32(abs(want))))
         return abs(value - want) <= max(ulps * step, absolute)

@@ -171,7 +171,8 @@ def test_single_precision_functions(arch: int) -> None:
     v = x.astype("f8")
     size = np.abs(v)
     expected = [
-        np.exp(v), np.log((np.abs(x) + np.float32(0.1)).astype("f8")), np.sin(v), np.cos(v), size**1.7000000476837158,
+        np.exp(v), np.log((np.abs(x) + np.float32(0.1)).astype("f8")), np.sin(v), np.cos(v),
+        size**1.7000000476837158,
         np.vectorize(math.erf)(v), np.tanh(v), np.arctan2(v, 2), None, 1 / np.sqrt(size + 1),
     ]  # fmt: skip
     for k, exact in enumerate(expected):

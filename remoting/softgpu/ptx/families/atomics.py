@@ -38,7 +38,7 @@ def _run(
     window, lanes = address(g, where, space)
     bytes_ = type_bits(type_name) // 8
     resolved = g.temp("i64")
-    spilled = g.spill(lanes)
+    spilled = g.spill(b.cast("zext", lanes, "i64"))
     g.helper(
         "resolve",
         "ptr %env",
@@ -64,6 +64,12 @@ def _input(g: Generator, op: Operand, type_name: str) -> Value:
     return g.b.bitcast(value, f"i{value.bits}") if ELEM[type_name] in ("float", "double") else value
 
 
+# The order and scope may also follow the operation: cooperative groups write it so.
+_LATE_ORDER = "{.relaxed|.acquire|.release|.acq_rel}{.cta|.gpu|.sys}"
+_ADD_LATE = f"atom{{op:.add}}{_LATE_ORDER}{{space:}}{{type:.u32|.s32|.u64}}"
+
+
+@form(_ADD_LATE, operands=3)
 @form(*(f"atom{_ORDER}{_SCOPE}{_SPACE}{op}" for op in (*_OPERATIONS, _ATOM_ONLY)), operands=3)
 def atom(g: Generator, i: Instr, f: Slots) -> None:
     old = _run(g, i.ops[1], [_input(g, i.ops[2], f["type"])], f["op"], f["type"], f["space"])

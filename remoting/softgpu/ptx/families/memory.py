@@ -1,20 +1,17 @@
-"""Loads and stores.
+"""Loads and stores: the forms.
 
-A warp whose 32 lanes are all active and access consecutive places is one range check and one
-vector access, inline.  Everything else goes to ``sgrt_load``/``sgrt_store`` (exec/device), which
-check each lane.  Addresses: .shared, .local and .param count from 0 in their window; all others
-are host addresses.
+Addresses of .shared, .local and .param count from 0 in their window; all others are host addresses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import abi
 from ..builder import Value
 from ..forms import Slots, form
 from ..generator import ELEM, type_bits
 from ..model import Addr, Instr, Int, Operand, Reg, Sym, Vec
+from .access import load_values, store_values
 
 if TYPE_CHECKING:
     from ..generator import Generator
@@ -32,7 +29,7 @@ _PREFETCH = "{.L2::64B|.L2::128B|.L2::256B|}"
 
 
 def address(g: Generator, op: Operand, space: str) -> tuple[str, Value]:
-    """(space of the helpers, address of each lane in it as i64)."""
+    """(space of the helpers, address of each lane in it: i64, or i32 offsets in a window)."""
     if not isinstance(op, Addr):
         raise g.invalid("operand must be an address")
     b = g.b
@@ -55,126 +52,10 @@ def address(g: Generator, op: Operand, space: str) -> tuple[str, Value]:
         value = g.read(op.base, "b32")
         if op.offset:
             value = b.bini("add", value, op.offset)
-        return window, b.cast("zext", value, "i64")
+        return window, value
     else:
         raise g.invalid(f"register {op.base.name} cannot hold this address")
     return window, b.bini("add", value, op.offset) if op.offset else value
-
-
-def spec(window: str, size: int, count: int) -> int:
-    """The helpers' description of an access."""
-    return abi.SPACES[window] | (size.bit_length() - 1) << 4 | count << 8
-
-
-class _FastPath:
-    """The inline check "all lanes active, consecutive, aligned, in range" and its two branches."""
-
-    def __init__(self, g: Generator, window: str, lanes: Value, bytes_: int) -> None:
-        b = self.b = g.b
-        self.fast, self.slow, self.done = b.new_label(), b.new_label(), b.new_label()
-        first = b.raw(f"extractelement {lanes.typed}, i32 0")
-        steps = b.table("i64", [bytes_ * k for k in range(32)])
-        follows = b.icmp("eq", lanes, b.bin("add", b.splat(first, "i64"), steps))
-        all_ok = b.raw(f"icmp eq i32 {b.raw(f'and i32 {b.to_mask(follows)}, {g.mask}')}, -1")
-        total = 32 * bytes_
-        if window == "shared":
-            b.declare("i32 @llvm.usub.sat.i32(i32, i32)")
-            limit = b.raw(f"call i32 @llvm.usub.sat.i32(i32 %shared_bytes, i32 {total - 1})")
-            in_range = b.raw(f"icmp ult i64 {first}, {b.raw(f'zext i32 {limit} to i64')}")
-            base, offset = "%shared", first
-        else:
-            b.declare("i64 @llvm.usub.sat.i64(i64, i64)")
-            limit = b.raw(f"call i64 @llvm.usub.sat.i64(i64 %arena_size, i64 {total - 1})")
-            offset = b.raw(f"sub i64 {first}, %arena_lo")
-            in_range = b.raw(f"icmp ult i64 {offset}, {limit}")
-            base, offset = "null", first
-        ok = b.raw(f"and i1 {all_ok}, {in_range}")
-        if bytes_ > 1:
-            low = b.raw(f"and i64 {first}, {bytes_ - 1}")
-            ok = b.raw(f"and i1 {ok}, {b.raw(f'icmp eq i64 {low}, 0')}")
-        b.branch(ok, self.fast, self.slow)
-        b.label(self.fast)
-        if base == "null":
-            self.pointer = b.raw(f"inttoptr i64 {first} to ptr")
-        else:
-            self.pointer = b.raw(f"getelementptr i8, ptr {base}, i64 {offset}")
-
-
-def _barrier(g: Generator, strong: bool) -> None:
-    """Keeps the compiler from moving or merging accesses that other threads can see."""
-    if strong:
-        g.b.emit('call void asm sideeffect "", "~{memory}"()')
-
-
-def load_values(
-    g: Generator, window: str, lanes: Value, elem: str, count: int, strong: bool
-) -> list[Value]:
-    """``count`` neighbouring elements of each lane."""
-    b = g.b
-    size = b.const(elem, 0).bits // 8
-    result = g.temp(elem, count)
-    shape = b.const(elem, 0)
-    _barrier(g, strong)
-    fast: _FastPath | None = None
-    if window in ("generic", "shared") and count <= 4 and size <= 8:
-        fast = _FastPath(g, window, lanes, size * count)
-        whole = b.load(elem, fast.pointer, 32 * count, align=size)
-        for k in range(count):
-            part = (
-                b.shuffle(whole, None, [lane * count + k for lane in range(32)])
-                if count > 1
-                else whole
-            )
-            b.store(part, g.part(result, shape, k), 64)
-        b.jump(fast.done)
-        b.label(fast.slow)
-    g.helper(
-        "load",
-        "ptr %env",
-        f"i32 {spec(window, size, count)}",
-        f"i32 {g.memory.param_bytes}",
-        f"ptr {g.spill(lanes)}",
-        f"i32 {g.mask}",
-        f"ptr {result}",
-    )
-    if fast is not None:
-        b.jump(fast.done)
-        b.label(fast.done)
-    _barrier(g, strong)
-    return [b.load(elem, g.part(result, shape, k), align=64) for k in range(count)]
-
-
-def store_values(
-    g: Generator, window: str, lanes: Value, values: list[Value], strong: bool
-) -> None:
-    """Neighbouring elements of each active lane."""
-    b = g.b
-    count, size = len(values), values[0].bits // 8
-    _barrier(g, strong)
-    fast: _FastPath | None = None
-    if window in ("generic", "shared") and count <= 4 and size <= 8:
-        fast = _FastPath(g, window, lanes, size * count)
-        whole = values[0]
-        if count > 1:
-            joined = b.join(values)
-            whole = b.shuffle(
-                joined, None, [k * 32 + lane for lane in range(32) for k in range(count)]
-            )
-        b.store(whole, fast.pointer, size)
-        b.jump(fast.done)
-        b.label(fast.slow)
-    g.helper(
-        "store",
-        "ptr %env",
-        f"i32 {spec(window, size, count)}",
-        f"ptr {g.spill(lanes)}",
-        f"i32 {g.mask}",
-        f"ptr {g.spill(*values)}",
-    )
-    if fast is not None:
-        b.jump(fast.done)
-        b.label(fast.done)
-    _barrier(g, strong)
 
 
 def _int_elem(type_name: str) -> str:

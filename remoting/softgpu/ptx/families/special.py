@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import abi
 from ..builder import Value
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def read(g: Generator, name: str) -> Value:
         return _lane_mask(g, name[9:])
     if name in ("dynamic_smem_size", "total_smem_size"):
         return b.splat("%dynamic_shared" if name.startswith("d") else "%shared_bytes", "i32")
+    if name in ("envreg1", "envreg2"):
+        # the address of the grid barrier's words: low and high half
+        g.flags |= abi.KERNEL_COOPERATIVE
+        word = b.raw("trunc i64 %grid_workspace to i32")
+        if name == "envreg1":
+            word = b.raw(f"trunc i64 {b.raw('lshr i64 %grid_workspace, 32')} to i32")
+        return b.splat(word, "i32")
     if name == "gridid":
         return b.splat("%grid_id", "i64")
     if name in ("clock", "clock64", "clock_hi"):

@@ -22,6 +22,7 @@ def active_mask(g: Generator, i: Instr, f: Slots) -> None:
 
 
 @form("vote.sync.{mode:ballot}.b32", "vote.sync.{mode:all|any|uni}.pred", operands=3)
+@form("vote.{mode:ballot}.sync.b32", "vote.{mode:all|any|uni}.sync.pred", operands=3)
 @form("vote.{mode:ballot}.b32", "vote.{mode:all|any|uni}.pred", operands=2)
 def vote(g: Generator, i: Instr, f: Slots) -> None:
     b = g.b
