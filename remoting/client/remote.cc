@@ -4,6 +4,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "client/per_thread.h"
 #include "client/streams.h"
 #include "client/thread_state.h"
 
@@ -129,8 +130,7 @@ CUresult result_of(Connection::Sent sent) {
 }
 
 std::vector<std::uint8_t>& reply_buffer() {
-  static thread_local std::vector<std::uint8_t> buffer;
-  return buffer;
+  return per_thread<std::vector<std::uint8_t>>();
 }
 
 bool find_cached(std::span<const std::uint8_t> key, std::vector<std::uint8_t>& fields) {

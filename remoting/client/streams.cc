@@ -1,5 +1,6 @@
 #include "client/streams.h"
 
+#include "client/per_thread.h"
 #include "client/process.h"
 #include "client/remote.h"
 #include "client/thread_state.h"
@@ -37,8 +38,7 @@ CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
 }
 
 ThreadState& ThreadState::of_this_thread() {
-  static thread_local ThreadState state;
-  return state;
+  return per_thread<ThreadState>();
 }
 
 ThreadState::~ThreadState() {

@@ -6,6 +6,7 @@
 #include "client/copies.h"
 #include "client/functions.h"
 #include "client/launches.h"
+#include "client/per_thread.h"
 #include "client/process.h"
 #include "client/remote.h"
 #include "client/streams.h"
@@ -23,8 +24,7 @@ struct Prepared {
 };
 
 std::vector<std::uint8_t>& block_storage() {
-  static thread_local std::vector<std::uint8_t> storage;
-  return storage;
+  return per_thread<std::vector<std::uint8_t>>();
 }
 
 // CUDA_LAUNCH_BLOCKING makes each launch wait, so that an error shows where it was made.
