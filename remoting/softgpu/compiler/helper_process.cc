@@ -81,8 +81,11 @@ std::string resolve(const std::string& command) {
   }
 }
 
+// On a stack that the sanitizer does not know; _exit would make it tidy up there.
+#define HEADRACE_ON_FOREIGN_STACK __attribute__((no_sanitize_address))
+
 // In the helper's process, which still has our memory: only async-signal-safe calls here.
-int run_helper(void* argument) {
+HEADRACE_ON_FOREIGN_STACK int run_helper(void* argument) {
   Spawn& spawn = *static_cast<Spawn*>(argument);
   setsid();
   // The handler table is a copy; the program's handlers must not run in the helper.
@@ -109,7 +112,7 @@ int run_helper(void* argument) {
 
 // The process in between: it ends at once, so that the helper belongs to init and the program
 // never sees a child that it did not make.
-int run_between(void* argument) {
+HEADRACE_ON_FOREIGN_STACK int run_between(void* argument) {
   Spawn& spawn = *static_cast<Spawn*>(argument);
   if (clone(&run_helper, spawn.inner_stack + kSpawnStackBytes, CLONE_VM | CLONE_VFORK | SIGCHLD,
             argument) < 0)
