@@ -44,6 +44,7 @@ class Service:
         self._library = library
         self._lifetime = lifetime
         self._clients = 0
+        self._retired = False
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -137,7 +138,7 @@ class Service:
         if self._lifetime.keep or self._clients or self._ended.is_set():
             return
         lock = self._lifetime.lock_path
-        if lock is None:
+        if lock is None or self._retired:
             self._ended.set()
             return
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -152,8 +153,11 @@ class Service:
             return
         if self._lifetime.socket_path is not None:
             self._lifetime.socket_path.unlink(missing_ok=True)
-        self._ended.set()
         os.close(descriptor)
+        # Nobody finds us any more. But one who was accepted a moment ago may not be counted yet:
+        # asyncio starts a connection's task some turns of the loop after it left the queue.
+        self._retired = True
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._end_if_unused)
 
 
 def _is_opt(value: Any) -> bool:
