@@ -145,6 +145,7 @@ void Session::set_context(std::uint64_t handle) {
   }
   entered_ = entered_ && wanted.context == current_.context;
   current_ = wanted;
+  named_ = handle;
 }
 
 const SessionContext* Session::find_context(std::uint64_t handle) const {
@@ -167,6 +168,11 @@ CUresult Session::adopt_context(const SessionContext& context) {
   }
   if (handles_.full()) return CUDA_ERROR_OUT_OF_MEMORY;
   contexts_[context.handle] = context;
+  // A primary context has one name for all its lives; the client does not name it again.
+  if (context.handle == named_) {
+    current_ = context;
+    entered_ = false;
+  }
   return CUDA_SUCCESS;
 }
 

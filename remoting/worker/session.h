@@ -161,6 +161,7 @@ class Session {
   std::map<std::uint64_t, std::uint64_t> lives_;  // by context handle, also of ended ones
   std::map<CUdeviceptr, Allocation> allocations_;
   SessionContext current_;
+  std::uint64_t named_ = 0;  // by the last SetContext, whether it is there or not
   bool entered_ = false;  // current_ is current in the driver
   CUresult deferred_ = CUDA_SUCCESS;
   std::unordered_set<std::uint32_t> waiting_;
