@@ -44,6 +44,7 @@ class Row:
     program: Program
     outcome: Outcome | None
     wall: float
+    where: str
     trouble: str = ""
 
 
@@ -67,13 +68,15 @@ def run_program(appliance: Appliance, program: Program, workshop: Workshop) -> R
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Row(program, None, time.monotonic() - start, f"no end after {PROGRAM_LIMIT} s")
+        late = f"no end after {PROGRAM_LIMIT} s"
+        return Row(program, None, time.monotonic() - start, appliance.address, late)
     wall = time.monotonic() - start
     try:
-        return Row(program, outcome_of(done.stdout), wall, done.stderr.strip())
+        return Row(program, outcome_of(done.stdout), wall, appliance.address, done.stderr.strip())
     except (ValueError, KeyError):
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        return Row(program, None, wall, said[-1] if said else f"status {done.returncode}")
+        trouble = said[-1] if said else f"status {done.returncode}"
+        return Row(program, None, wall, appliance.address, trouble)
 
 
 def table(rows: list[Row]) -> str:
@@ -88,7 +91,7 @@ def table(rows: list[Row]) -> str:
             (
                 outcome.program.split(" (")[0],
                 row.program.front_end,
-                outcome.device,
+                f"{outcome.device} at {row.where}",
                 f"{row.wall:.1f}",
                 f"{outcome.max_difference:.3g}",
                 f"{outcome.tolerance:g}",
