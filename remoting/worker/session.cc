@@ -1,5 +1,6 @@
 #include "worker/session.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace headrace::worker {
@@ -101,9 +102,25 @@ CUresult Session::adopt_object(HandleKind kind, std::uint64_t handle, std::uint6
 
 void Session::forget(HandleKind kind, std::uint64_t handle) {
   if (const HandleTable::Entry* entry = handles_.find(kind, handle)) {
+    if (kind == HandleKind::stream) ++ended_streams_[entry->context].count;
     drop_charge(*entry);
     handles_.remove(handle);
   }
+}
+
+std::uint64_t Session::ended_streams(std::uint64_t context) const {
+  const auto found = ended_streams_.find(context);
+  return found == ended_streams_.end() ? 0 : found->second.count;
+}
+
+bool Session::all_ended_are_done(std::uint64_t context) const {
+  const auto found = ended_streams_.find(context);
+  return found == ended_streams_.end() || found->second.done == found->second.count;
+}
+
+void Session::ended_are_done(std::uint64_t context, std::uint64_t count) {
+  EndedStreams& ended = ended_streams_[context];
+  ended.done = std::max(ended.done, std::min(count, ended.count));
 }
 
 void Session::drop_charge(const HandleTable::Entry& entry) {
@@ -195,6 +212,7 @@ void Session::drop_context(std::uint64_t handle) {
   marks_.drop_context(handle);
   uploads_.drop_context(handle);
   downloads_.drop_context(handle);
+  ended_streams_.erase(handle);
   entered_ = false;
   contexts_.erase(handle);
   if (current_.handle == handle) current_ = SessionContext{};

@@ -101,6 +101,12 @@ class Session {
     return found == lives_.end() ? 0 : found->second;
   }
   std::vector<CUstream> streams_of(std::uint64_t context) const;
+  // Counts the streams of a context that were destroyed, and those among them whose work is known
+  // to be done: a stream finishes its work after its end, and only waiting for the whole context
+  // waits for it.
+  std::uint64_t ended_streams(std::uint64_t context) const;
+  bool all_ended_are_done(std::uint64_t context) const;
+  void ended_are_done(std::uint64_t context, std::uint64_t count);
   // The driver has changed the network thread's current context behind enter()'s back.
   void current_changed() { entered_ = false; }
 
@@ -158,11 +164,16 @@ class Session {
   WaiterPool& pool_;
   HandleTable handles_;
   std::map<std::uint64_t, SessionContext> contexts_;
-  std::map<std::uint64_t, std::uint64_t> lives_;  // by context handle, also of ended ones
+  struct EndedStreams {
+    std::uint64_t count = 0;
+    std::uint64_t done = 0;
+  };
+  std::map<std::uint64_t, EndedStreams> ended_streams_;  // by context handle
+  std::map<std::uint64_t, std::uint64_t> lives_;         // by context handle, also of ended ones
   std::map<CUdeviceptr, Allocation> allocations_;
   SessionContext current_;
   std::uint64_t named_ = 0;  // by the last SetContext, whether it is there or not
-  bool entered_ = false;  // current_ is current in the driver
+  bool entered_ = false;     // current_ is current in the driver
   CUresult deferred_ = CUDA_SUCCESS;
   std::unordered_set<std::uint32_t> waiting_;
   Blobs blobs_;

@@ -14,17 +14,23 @@ std::optional<CUresult> synchronize(Session& session, const Waiting& waiting,
   session.current_changed();
   if (state != CUDA_SUCCESS) return state;
   const std::vector<CUstream> streams = session.streams_of(context.handle);
-  state = streams.size() > queried_inline ? CUDA_ERROR_NOT_READY
-                                          : session.marks().state(context.handle, nullptr);
+  state = streams.size() > queried_inline || !session.all_ended_are_done(context.handle)
+              ? CUDA_ERROR_NOT_READY
+              : session.marks().state(context.handle, nullptr);
   for (std::size_t i = 0; state == CUDA_SUCCESS && i < streams.size(); ++i) {
     state = driver.cuStreamQuery(streams[i]);
   }
   if (state != CUDA_ERROR_NOT_READY) return state;
-  session.pool().submit([&session, waiting, native = context.context]() -> WaiterPool::Completion {
-    CUresult result = session.driver().cuCtxSetCurrent(native);
-    if (result == CUDA_SUCCESS) result = session.driver().cuCtxSynchronize();
-    return [&session, waiting, result] { session.answer(waiting, result); };
-  });
+  session.pool().submit(
+      [&session, waiting, native = context.context, handle = context.handle,
+       ended = session.ended_streams(context.handle)]() -> WaiterPool::Completion {
+        CUresult result = session.driver().cuCtxSetCurrent(native);
+        if (result == CUDA_SUCCESS) result = session.driver().cuCtxSynchronize();
+        return [&session, waiting, handle, ended, result] {
+          if (result == CUDA_SUCCESS) session.ended_are_done(handle, ended);
+          session.answer(waiting, result);
+        };
+      });
   return std::nullopt;
 }
 
