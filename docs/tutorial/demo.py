@@ -95,7 +95,7 @@ def table(rows: list[Row]) -> str:
                 f"{row.wall:.1f}",
                 f"{outcome.max_difference:.3g}",
                 f"{outcome.tolerance:g}",
-                "same as the CPU" if outcome.ok else "WRONG",
+                "agrees with the CPU" if outcome.ok else "WRONG",
             )
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

@@ -37,9 +37,7 @@ CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
   return process().streams.contains(id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-ThreadState& ThreadState::of_this_thread() {
-  return per_thread<ThreadState>();
-}
+ThreadState& ThreadState::of_this_thread() { return per_thread<ThreadState>(); }
 
 ThreadState::~ThreadState() {
   // The thread ends; its work does not, so the streams are only given up.
