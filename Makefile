@@ -53,7 +53,8 @@ format: setup ## Format Python and C++ sources in place
 bench: build ## Measure calls, launches and copies next to a raw TLS connection
 	@scripts/bench
 
-demo: build ## Run real CUDA programs on this machine without a GPU, through TLS
+demo: setup ## Run real CUDA programs on this machine without a GPU, through TLS
+	@scripts/build release $(JOBS) product
 	@$(PYTHON) -m docs.tutorial.demo
 
 fuzz: setup ## Fuzz the decoders (FUZZ_SECONDS each, 60 by default)
