@@ -43,6 +43,12 @@ std::string module_text(const std::string& orders = "") {
   return "//fake\n//kernel first\n//kernel second\n" + orders + kKernel;
 }
 
+// Waits for something that other processes do, without an end of its own: the tests' time limit
+// is the runner's.
+void until(const std::function<bool()>& done) {
+  while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
 // A folder for sockets and cache, and an environment in which the client uses it.
 struct Place {
   Place() {
@@ -53,9 +59,13 @@ struct Place {
     settings.compiler = kHelper;
     settings.cache = folder + "/cache";
   }
-  ~Place() { fs::remove_all(folder); }
+  ~Place() {
+    until([&] { return sockets() == 0; });  // helpers end with their clients, which are gone
+    fs::remove_all(folder);
+  }
   std::size_t sockets() const {
     std::size_t count = 0;
+    if (!fs::exists(folder + "/headrace-softgpu")) return 0;
     for (const auto& entry : fs::directory_iterator(folder + "/headrace-softgpu"))
       count += entry.path().extension() == ".sock";
     return count;
@@ -63,12 +73,6 @@ struct Place {
   std::string folder;
   CompilerSettings settings;
 };
-
-// Waits for something that other processes do, without an end of its own: the tests' time limit
-// is the runner's.
-void until(const std::function<bool()>& done) {
-  while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
 
 std::uint32_t run_first(const std::string& path) {
   std::string error;
@@ -162,6 +166,8 @@ TEST_CASE("a helper that cannot be started or found is reported as missing") {
     CHECK(module.error().kind == JitErrorKind::compiler_not_found);
     CHECK(module.error().message.size() > 20);
   }
+  fs::remove_all(place.folder +
+                 "/headrace-softgpu");  // with the socket that /bin/false never served
 }
 
 TEST_CASE("clients with equal settings share a helper, from many threads") {

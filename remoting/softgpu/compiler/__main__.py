@@ -46,7 +46,8 @@ async def _serve(options: argparse.Namespace) -> int:
     cache = Cache(options.cache or default_directory(), options.cache_size << 20)
     limits = Limits(
         cpu_seconds=options.cpu_limit,
-        wall_seconds=2.5 * options.cpu_limit,
+        # A busy machine may give little of its time; the limit is for work that only waits.
+        wall_seconds=max(60.0, 2.5 * options.cpu_limit),
         memory_bytes=options.memory_limit << 20,
     )
     library = Library(

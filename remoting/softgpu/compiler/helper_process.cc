@@ -212,6 +212,20 @@ std::string because(const std::string& what, int reason) {
   return what + ": " + strerror_r(reason, buffer, sizeof(buffer));
 }
 
+// The locked file, or -1 with errno. A helper that ends removes it under the lock; whoever waited
+// for it meanwhile holds a file without a name, and begins anew.
+int lock_file(const std::string& path) {
+  for (;;) {
+    const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock < 0) return -1;
+    while (flock(lock, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    struct stat status {};
+    if (fstat(lock, &status) == 0 && status.st_nlink != 0) return lock;
+    close(lock);
+  }
+}
+
 // Under the lock: a helper that listens, or a new one.
 int connect_or_start(Spawn& spawn, const std::string& path, std::string& error) {
   const int present = connect_unix(path);
@@ -278,12 +292,10 @@ int connect_to_helper(const CompilerSettings& settings, std::string& error) {
   spawn.words.insert(spawn.words.end(), {"--listen-fd", "3", "--lock", lock_path});
   spawn.variables = helper_environment(default_command);
   spawn.finish();
-  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const int lock = lock_file(lock_path);
   if (lock < 0) {
     error = because("cannot open " + lock_path, errno);
     return -1;
-  }
-  while (flock(lock, LOCK_EX) != 0 && errno == EINTR) {
   }
   const int connected = connect_or_start(spawn, path, error);
   close(lock);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 FIRST_CLIENT_SECONDS = 10.0
 RETRY_SECONDS = 0.02
+ACCEPT_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,6 @@ class Service:
         self._library = library
         self._lifetime = lifetime
         self._clients = 0
-        self._retired = False
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -54,24 +55,54 @@ class Service:
 
     async def run(self) -> None:
         """Serve; returns when the service has ended."""
-        server = await asyncio.start_unix_server(self._connected, sock=self._listener)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._listener, self._accept)
         if not self._lifetime.keep:
             # Whoever started us may have died before it connected.
-            asyncio.get_running_loop().call_later(FIRST_CLIENT_SECONDS, self._end_if_unused)
+            loop.call_later(FIRST_CLIENT_SECONDS, self._end_if_unused)
         try:
             await self._ended.wait()
         finally:
-            server.close()
+            loop.remove_reader(self._listener)
+            self._listener.close()
             await self._library.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self) -> None:
+        """Take a connection out of the queue and count it in one step.
+
+        asyncio's own server starts a connection's task some turns of the loop after it accepted;
+        in between nobody would know that there is a client, and the service might end.
+        """
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:  # no descriptors left, perhaps: it stays in the queue
+            log.warning("cannot accept a connection: %s", error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener)
+            loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting)
+            return
+        connection.setblocking(False)
         self._clients += 1
+        task = asyncio.create_task(self._converse(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._left)
+
+    def _resume_accepting(self) -> None:
+        if not self._ended.is_set():
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._clients -= 1
+        self._end_if_unused()
+
+    async def _converse(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
         try:
             while True:
                 request = await read_frame(reader)
@@ -83,9 +114,6 @@ class Service:
             pass  # the client is gone, or we are
         finally:
             writer.close()
-            self._clients -= 1
-            self._tasks.discard(task)
-            self._end_if_unused()
 
     async def _answer_present(self, request: Frame, reader: asyncio.StreamReader) -> Frame:
         """Answer unless the client goes away meanwhile: it may be the last one."""
@@ -138,26 +166,31 @@ class Service:
         if self._lifetime.keep or self._clients or self._ended.is_set():
             return
         lock = self._lifetime.lock_path
-        if lock is None or self._retired:
+        if lock is None:
             self._ended.set()
             return
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # its directory is gone, and with it every way to reach us
+            log.info("ending without the lock %s: %s", lock, error.strerror)
+            self._ended.set()
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            queue = select.poll()
+            queue.register(self._listener, select.POLLIN)
+            if queue.poll(0):
+                return  # somebody is in the queue, and will be accepted
+            self._ended.set()
+            # The lock goes last: who waits for it sees then that it is of no use any more.
+            for path in (self._lifetime.socket_path, lock):
+                if path is not None:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
         except BlockingIOError:  # a client connects right now
-            os.close(descriptor)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._end_if_unused)
-            return
-        if select.select([self._listener], [], [], 0)[0]:
-            os.close(descriptor)  # it is in the queue, and will be accepted
-            return
-        if self._lifetime.socket_path is not None:
-            self._lifetime.socket_path.unlink(missing_ok=True)
-        os.close(descriptor)
-        # Nobody finds us any more. But one who was accepted a moment ago may not be counted yet:
-        # asyncio starts a connection's task some turns of the loop after it left the queue.
-        self._retired = True
-        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._end_if_unused)
+        finally:
+            os.close(descriptor)
 
 
 def _is_opt(value: Any) -> bool:

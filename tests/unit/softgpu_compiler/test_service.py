@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import struct
@@ -203,6 +204,36 @@ def test_the_helper_ends_with_its_last_client(start_helper: StartHelper, tmp_pat
     second.close()
     assert helper.process.wait(20) == 0
     assert not helper.path.exists()
+    assert not lock.exists()
+
+
+def test_the_helper_ends_also_when_its_directory_is_gone(
+    start_helper: StartHelper, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    helper = start_helper("--lock", str(tmp_path / "run" / "lock"))
+    connection = helper.connect()
+    assert connection.ask({"op": "hello"}).header["ok"]
+    (tmp_path / "run").rmdir()
+    connection.close()
+    assert helper.process.wait(20) == 0
+
+
+def test_the_helper_does_not_end_while_somebody_connects(
+    start_helper: StartHelper, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    helper = start_helper("--lock", str(lock))
+    first = helper.connect()
+    assert first.ask({"op": "hello"}).header["ok"]
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        first.close()
+        second = helper.connect()
+        assert second.ask({"op": "hello"}).header["ok"]
+    assert second.ask({"op": "hello"}).header["ok"]
+    second.close()
+    assert helper.process.wait(20) == 0
 
 
 def test_the_helper_ends_in_the_middle_of_a_compile_nobody_waits_for(
