@@ -129,6 +129,47 @@ TEST_CASE("a helper is started on demand, and its kernels run") {
   until([&] { return place.sockets() == 0; });  // it ended with its last client
 }
 
+TEST_CASE("the command of the build compiles PTX, wherever the program stands") {
+  Place place;
+  place.settings.compiler.clear();
+  // Python would take its own modules from here if it looked.
+  for (const char* name : {"json", "asyncio", "remoting"})
+    std::ofstream(place.folder + "/" + name + ".py") << "raise SystemExit(1)\n";
+  const fs::path before = fs::current_path();
+  fs::current_path(place.folder);
+  {
+    CompilerClient client(place.settings);
+    JitResult<ModuleInfo> module = client.inspect(
+        ".version 7.0\n.target sm_75\n.address_size 64\n"
+        ".visible .entry count(.param .u64 to)\n{\n"
+        "  .reg .b64 %rd<2>;\n  .reg .b32 %r<2>;\n"
+        "  ld.param.u64 %rd1, [to];\n  atom.global.add.u32 %r1, [%rd1], 2;\n  ret;\n}\n");
+    REQUIRE_MESSAGE(module.ok(), module.error().message);
+    JitResult<std::string> path = client.compile(module.value(), "count");
+    REQUIRE_MESSAGE(path.ok(), path.error().message);
+    std::string error;
+    std::unique_ptr<KernelImage> image = KernelImage::load(path.value(), error);
+    REQUIRE_MESSAGE(image, error);
+    alignas(64) std::uint32_t counter = 0;
+    const std::uint64_t param = reinterpret_cast<std::uint64_t>(&counter);
+    Launch launch;
+    launch.kernel = image->desc();
+    launch.grid = {5, 1, 1};
+    launch.block = {70, 1, 1};
+    launch.params = reinterpret_cast<const std::uint8_t*>(&param);
+    launch.params_bytes = sizeof(param);
+    launch.arena = {param, param + sizeof(counter)};
+    CHECK(run(launch).ok());
+    CHECK(counter == 5 * 70 * 2);
+    launch.arena = {param + 64, param + 128};  // the counter is no device memory any more
+    const LaunchResult result = run(launch);
+    CHECK(result.status == LaunchStatus::illegal_address);
+    CHECK(result.address == param);
+    CHECK(counter == 5 * 70 * 2);
+  }
+  fs::current_path(before);
+}
+
 TEST_CASE("the helper is no child of this process") {
   Place place;
   CompilerClient client(place.settings);
