@@ -24,13 +24,15 @@ constexpr std::size_t output_high = 4 << 20;
 Ending AttachedLoop::run() {
   last_progress_ns_ = monotonic_ns();
   while (!ended_) {
-    bool busy = carry_out_frames();
+    const bool more = carry_out_frames();
     pool_.run_completions();
-    session_.downloads().pump();
-    busy = write_some() || busy;
+    const bool copying = session_.downloads().pump();
+    write_some();
     if (ended_) break;
-    busy = read_some() || busy;
-    if (!busy && !ended_) wait();
+    readable_ = readable_ || connection_.tls().has_pending();
+    const bool busy = more || (copying && !stalled_);
+    if (busy || !readable_ || !may_take_frames()) wait(/*may_sleep=*/!busy);
+    if (readable_ && !ended_) read_some();
   }
   return std::move(ending_);
 }
@@ -45,45 +47,46 @@ bool AttachedLoop::may_take_frames() const {
   return !session_.uploads().full() && connection_.out().pending_bytes() < output_high;
 }
 
-bool AttachedLoop::read_some() {
-  if (!may_take_frames()) return false;
+void AttachedLoop::read_some() {
+  if (!may_take_frames()) return;
   const std::span<std::uint8_t> space = connection_.in().space();
-  if (space.empty()) return false;
+  if (space.empty()) return;
   const Io io = connection_.tls().read_some(space);
   reads_want_write_ = io.status == IoStatus::want_write;
+  // One read takes what the socket had. Whether more has come is asked by waiting: mostly none has,
+  // and a read that finds nothing costs as much as a poll that says so.
+  readable_ = false;
   switch (io.status) {
     case IoStatus::ok:
-      connection_.in().commit(io.bytes);
-      return true;
+      return connection_.in().commit(io.bytes);
     case IoStatus::closed:
-      end(Ending::finished("the client closed the connection"));
-      return false;
+      return end(Ending::finished("the client closed the connection"));
     case IoStatus::failed:
-      end(Ending::lost(connection_.tls().failure().text));
-      return false;
+      return end(Ending::lost(connection_.tls().failure().text));
     default:
-      return false;
+      return;
   }
 }
 
 bool AttachedLoop::carry_out_frames() {
   std::size_t done = 0;
-  while (!ended_ && done < turn_bytes && may_take_frames()) {
+  while (!ended_ && may_take_frames()) {
+    if (done >= turn_bytes) return true;
     Frame frame;
     const FrameReader::Next next = connection_.in().next(frame);
-    if (next == FrameReader::Next::need_more) break;
+    if (next == FrameReader::Next::need_more) return false;
     if (next == FrameReader::Next::bad) {
       end(Ending::protocol_error(connection_.in().fault()));
-      break;
+      return false;
     }
     done += frame_header_size + frame.payload.size();
     if (std::string why = Connection::fault(frame, Phase::attached); !why.empty()) {
       end(Ending::protocol_error(std::move(why)));
-      break;
+      return false;
     }
     carry_out(frame);
   }
-  return done != 0;
+  return false;
 }
 
 void AttachedLoop::carry_out(const Frame& frame) {
@@ -168,48 +171,44 @@ void AttachedLoop::add_to_blob(const Frame& frame) {
   if (!why.empty()) end(Ending::protocol_error(std::move(why)));
 }
 
-bool AttachedLoop::write_some() {
+void AttachedLoop::write_some() {
   FrameWriter& out = connection_.out();
+  if (out.empty()) return;
   bool wrote = false;
   while (!out.empty() && !ended_) {
     const Io io = connection_.tls().write_some(out.pending());
-    if (io.status == IoStatus::ok) {
-      out.consume(io.bytes);
-      wrote = true;
-      continue;
-    }
     if (io.status == IoStatus::failed || io.status == IoStatus::closed) {
-      end(Ending::lost(connection_.tls().failure().text));
+      return end(Ending::lost(connection_.tls().failure().text));
     }
-    break;
+    if (io.status != IoStatus::ok) break;
+    out.consume(io.bytes);
+    wrote = true;
   }
   const std::uint64_t now = monotonic_ns();
-  if (wrote || out.empty()) {
-    last_progress_ns_ = now;
-  } else if (now - last_progress_ns_ > max_stall_ns) {
+  if (wrote || !stalled_) last_progress_ns_ = now;
+  stalled_ = !out.empty();
+  if (stalled_ && now - last_progress_ns_ > max_stall_ns) {
     end(Ending::lost("the client has read nothing for 120 s"));
   }
   if (out.pending_bytes() > max_unread) {
     end(Ending::lost("the client does not read: 64 MiB of replies wait"));
   }
-  return wrote;
 }
 
-void AttachedLoop::wait() {
-  // Between the last look and here nothing can have come without making one of these readable:
-  // TLS was read until it wanted more, and completions raise the event.
+void AttachedLoop::wait(bool may_sleep) {
   constexpr int stall_check_ms = 10'000;
   const bool writing = !connection_.out().empty() || reads_want_write_;
   const bool reading = may_take_frames();
-  if (reading && connection_.tls().has_pending()) return;
   pollfd fds[3] = {
       {connection_.tls().fd(),
        static_cast<short>((reading ? POLLIN : POLLRDHUP) | (writing ? POLLOUT : 0)), 0},
       {pool_.fd(), POLLIN, 0},
       {broker_.fd(), POLLIN, 0}};
-  const int ready = poll(fds, 3, writing ? stall_check_ms : -1);
+  const int ready = poll(fds, 3, !may_sleep ? 0 : writing ? stall_check_ms : -1);
   if (ready <= 0) return;
-  if (!reading && (fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+  if (reading) {
+    readable_ = readable_ || (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0;
+  } else if ((fds[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
     return end(Ending::lost("the client is gone"));
   }
   // A session outlives its daemon, with the memory that it holds (§11).

@@ -21,16 +21,17 @@ class AttachedLoop {
   Ending run();
 
  private:
-  // Each returns whether anything was done; an ending is noted in ending_.
-  bool read_some();
+  void read_some();
+  // Carries out what is there. True: the turn is over, and there may be more.
   bool carry_out_frames();
   void carry_out(const Frame& frame);
   void carry_out_call(const Frame& frame);
   void set_context(const Frame& frame);
   void begin_blob(const Frame& frame);
   void add_to_blob(const Frame& frame);
-  bool write_some();
-  void wait();
+  void write_some();
+  // Looks what has come; sleeps until something has, if it may.
+  void wait(bool may_sleep);
   void end(Ending ending);
   bool may_take_frames() const;
 
@@ -41,8 +42,10 @@ class AttachedLoop {
   Writer fields_;  // out fields of the call at hand
   bool ended_ = false;
   Ending ending_;
+  bool readable_ = true;  // the socket may have something
   bool reads_want_write_ = false;
-  std::uint64_t last_progress_ns_ = 0;  // of output, while there is any
+  bool stalled_ = false;                // the last write left some of the output
+  std::uint64_t last_progress_ns_ = 0;  // of output
 };
 
 }  // namespace headrace::worker

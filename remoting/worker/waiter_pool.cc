@@ -29,6 +29,7 @@ void WaiterPool::submit(Work work) {
 }
 
 void WaiterPool::run_completions() {
+  if (!any_completed_.exchange(false)) return;
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
   std::vector<Completion> ready;
@@ -53,6 +54,7 @@ void WaiterPool::loop() {
     Completion completion = work();
     lock.lock();
     completed_.push_back(std::move(completion));
+    any_completed_ = true;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
   }

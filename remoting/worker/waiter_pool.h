@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -30,7 +31,7 @@ class WaiterPool {
 
   // Readable when completions are there.
   int fd() const { return wake_.get(); }
-  // Runs them, on the calling (network) thread.
+  // Runs them, if there are any, on the calling (network) thread.
   void run_completions();
   std::size_t running() const { return running_; }  // submitted and not yet completed
 
@@ -48,6 +49,7 @@ class WaiterPool {
   std::size_t idle_ = 0;
   bool stopping_ = false;
   std::size_t running_ = 0;  // network thread only
+  std::atomic<bool> any_completed_{false};
 };
 
 }  // namespace headrace::worker
