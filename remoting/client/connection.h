@@ -17,15 +17,23 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "common/errors.h"
 #include "common/framing.h"
 #include "common/session_file.h"
 #include "common/tls_stream.h"
+#include "gen/calls.h"
 #include "gen/messages.h"
 
 namespace headrace::client {
+
+// After these the server has no current context where it was the one that ended.
+template <typename Call>
+inline constexpr bool ends_context = std::is_same_v<Call, calls::CuCtxDestroy_v2> ||
+                                     std::is_same_v<Call, calls::CuDevicePrimaryCtxRelease_v2> ||
+                                     std::is_same_v<Call, calls::CuDevicePrimaryCtxReset_v2>;
 
 // What the final frame of a driver call's reply starts with (PROTOCOL.md §7.4).
 struct ReplyHead {
@@ -90,6 +98,7 @@ class Connection {
       const std::lock_guard<std::mutex> lock(append_mutex_);
       put_context(context);
       fits = put_frame(call, waiter.call);
+      if constexpr (ends_context<Call>) last_context_ = 0;
     }
     if (!fits) {
       give_slot_back(waiter);
