@@ -53,17 +53,23 @@ Side side_of(std::uint64_t address) {
   return range && !range->host() ? Side::device : Side::host;
 }
 
+Target target_of(std::uint64_t address, std::uint64_t size) {
+  const std::optional<MemoryRange> range = process().memory.find(address);
+  if (!range) return Target::unknown;
+  const bool inside = !range->host() && size <= range->size - (address - range->base);
+  return inside ? Target::inside : Target::outside;
+}
+
 CUresult upload(Context& context, std::uint64_t destination, const void* source, std::size_t size,
                 std::uint64_t stream) {
-  const std::optional<MemoryRange> range = process().memory.find(destination);
-  if (range && (range->host() || size > range->size - (destination - range->base))) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  const Target target = target_of(destination, size);
+  if (target == Target::outside) return CUDA_ERROR_INVALID_VALUE;
   const std::uint8_t* from = static_cast<const std::uint8_t*>(source);
   while (size > 0) {
     const Piece piece(from, std::min(size, max_piece));
-    const CUresult result = range ? send_piece(context, destination, piece, stream)
-                                  : send_and_wait(context, destination, piece, stream);
+    const CUresult result = target == Target::inside
+                                ? send_piece(context, destination, piece, stream)
+                                : send_and_wait(context, destination, piece, stream);
     if (result != CUDA_SUCCESS) return result;
     from += piece.size();
     destination += piece.size();
@@ -74,10 +80,7 @@ CUresult upload(Context& context, std::uint64_t destination, const void* source,
 
 CUresult download(Context& context, void* destination, std::uint64_t source, std::size_t size,
                   std::uint64_t stream) {
-  const std::optional<MemoryRange> range = process().memory.find(source);
-  if (range && (range->host() || size > range->size - (source - range->base))) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (target_of(source, size) == Target::outside) return CUDA_ERROR_INVALID_VALUE;
   calls::CuMemcpyDtoHAsync_v2 call;
   call.srcDevice = source;
   call.ByteCount = size;
@@ -95,12 +98,15 @@ CUresult copy(Context& context, std::uint64_t destination, Side to, std::uint64_
   void* const host_destination = reinterpret_cast<void*>(destination);
   const void* const host_source = reinterpret_cast<const void*>(source);
   if (to == Side::device && from == Side::device) {
+    const Target first = target_of(destination, size);
+    const Target second = target_of(source, size);
+    if (first == Target::outside || second == Target::outside) return CUDA_ERROR_INVALID_VALUE;
     calls::CuMemcpyDtoDAsync_v2 call;
     call.dstDevice = destination;
     call.srcDevice = source;
     call.ByteCount = size;
     call.hStream = stream;
-    return send_in(context.id, call);
+    return send_or_ask(context.id, call, first == Target::inside && second == Target::inside);
   }
   if (to == Side::device) return upload(context, destination, host_source, size, stream);
   if (from == Side::device) return download(context, host_destination, source, size, stream);

@@ -18,6 +18,10 @@ enum class Side { host, device };
 // allocated or registered through us is the program's own.
 Side side_of(std::uint64_t address);
 
+// What is known here of a run of device memory that a call names.
+enum class Target { inside, outside, unknown };
+Target target_of(std::uint64_t address, std::uint64_t size);
+
 // The bytes may be changed when this returns. Errors of the destination come at once where the
 // address is not known here, and otherwise as deferred errors.
 CUresult upload(Context& context, std::uint64_t destination, const void* source, std::size_t size,

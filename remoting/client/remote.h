@@ -124,6 +124,15 @@ CUresult trip(const Call& call, typename Call::Reply& reply) {
   return trip_in(context, call, reply).told();
 }
 
+// For calls whose arguments could be checked here (`checked`) nothing is awaited; for others the
+// server's own check is, so that its refusal comes at the call.
+template <typename Call>
+CUresult send_or_ask(std::uint64_t context, const Call& call, bool checked) {
+  if (checked) return send_in(context, call);
+  typename Call::Reply reply;
+  return trip_in(context, call, reply).told();
+}
+
 // Answers that depend on the arguments alone, kept by the bytes of the call.
 bool find_cached(std::span<const std::uint8_t> key, std::vector<std::uint8_t>& fields);
 void keep_cached(std::span<const std::uint8_t> key, std::span<const std::uint8_t> fields);

@@ -45,6 +45,12 @@ CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t size
   return families::cuMemcpyDtoHAsync_v2(destination, source, size, gen::implicit_stream());
 }
 
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t size,
+                              CUstream stream) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  return copy_on(stream, destination, Side::device, source, Side::device, size);
+}
+
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t size,
                        CUstream stream) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
