@@ -40,7 +40,10 @@ thread_local ThreadState* thread_state = nullptr;
 pthread_key_t thread_key() {
   static pthread_key_t key = [] {
     pthread_key_t made{};
-    pthread_key_create(&made, [](void* state) { delete static_cast<ThreadState*>(state); });
+    pthread_key_create(&made, [](void* state) {
+      thread_state = nullptr;  // other destructors of the thread may still make calls
+      delete static_cast<ThreadState*>(state);
+    });
     return made;
   }();
   return key;
