@@ -37,6 +37,7 @@ from security.pki import (
 from tests.fakes.data_client import HEADER, REPLY, DataClient, frame, tls_context
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release")
 NULL_UUID = b"headrace-null-0\0"
 
 
@@ -52,8 +53,8 @@ class Slice:
 class StubAppliance:
     """Starts workers and answers them. A context manager; everything ends with it."""
 
-    driver: Path = ROOT / "build/release/lib/null/libcuda.so.1"
-    worker: Path = ROOT / "build/release/bin/headrace-worker"
+    driver: Path = BUILD / "lib/null/libcuda.so.1"
+    worker: Path = BUILD / "bin/headrace-worker"
     slices: list[Slice] = field(default_factory=lambda: [Slice()])
     environment: dict[str, str] = field(default_factory=dict)
     software: bool = False
@@ -73,7 +74,9 @@ class StubAppliance:
         self._data = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.address: tuple[str, int] = self._data.getsockname()[:2]
         self.workers: list[int] = []
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._ended: set[int] = set()
+        self._conversations: list[socket.socket] = []
         self._threads = [
             threading.Thread(target=self._accept, args=(self._broker, self._serve_broker)),
             threading.Thread(target=self._accept, args=(self._data, self._start_worker)),
@@ -99,9 +102,25 @@ class StubAppliance:
 
     def stderr(self) -> str:
         """What all workers have written, once they have ended."""
-        for worker in self.workers:
-            os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+        for index in range(len(self.workers)):
+            self.wait_for_worker(index)
+        return self.stderr_so_far()
+
+    def stderr_so_far(self) -> str:
+        """What all workers have written."""
         return (self.folder / "stderr").read_text()
+
+    def wait_for_worker(self, index: int) -> None:
+        """Until a worker has ended, and the broker has noticed."""
+        worker = self.workers[index]
+        os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+        with self._changed:
+            assert self._changed.wait_for(lambda: worker in self._ended, 20), "no goodbye"
+
+    def hang_up(self) -> None:
+        """Be gone, as a daemon that was killed."""
+        for connection in self._conversations:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def credentials(
         self, session: bool = True, authority: CertificateAuthority | None = None
@@ -173,15 +192,22 @@ class StubAppliance:
 
     def _converse(self, connection: socket.socket) -> None:
         held: dict[int, int] = {}
+        worker = 0
+        self._conversations.append(connection)
         with connection, connection.makefile("rb") as stream:
             while len(head := stream.read(HEADER.size)) == HEADER.size:
                 size, kind, _, call, _ = HEADER.unpack(head)
-                answer = self._answer(kind, stream.read(size), held)
+                payload = stream.read(size)
+                if kind == m.WorkerHello.TYPE:
+                    worker = m.WorkerHello.decode(payload).pid
+                answer = self._answer(kind, payload, held)
                 if answer is not None:
                     connection.sendall(frame(answer.TYPE, answer.encode(), REPLY, call))
-        with self._lock:
+        with self._changed:
             for device, size in held.items():
                 self.used[device] -= size
+            self._ended.add(worker)
+            self._changed.notify_all()
 
     def _answer(self, kind: int, payload: bytes, held: dict[int, int]) -> Message | None:
         if kind == m.WorkerHello.TYPE:
@@ -230,7 +256,7 @@ class StubAppliance:
 
     def _account(self, request: m.MemoryRequest, held: dict[int, int]) -> m.MemoryReply:
         limit = self.slices[request.device].memory
-        with self._lock:
+        with self._changed:
             used = self.used.get(request.device, 0)
             granted = request.delta <= 0 or used + request.delta <= limit
             if granted:

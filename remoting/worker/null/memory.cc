@@ -57,6 +57,34 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t byte
   std::memmove(at(to), at(from), bytes);
   return CUDA_SUCCESS;
 }
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream) {
+  const bool from_host = copy->srcMemoryType == CU_MEMORYTYPE_HOST;
+  const bool to_host = copy->dstMemoryType == CU_MEMORYTYPE_HOST;
+  const char* from = static_cast<const char*>(from_host ? copy->srcHost : at(copy->srcDevice));
+  char* to = static_cast<char*>(to_host ? copy->dstHost : at(copy->dstDevice));
+  for (std::size_t z = 0; z < copy->Depth; ++z) {
+    for (std::size_t y = 0; y < copy->Height; ++y) {
+      std::memmove(to + (z * copy->dstHeight + y) * copy->dstPitch,
+                   from + (z * copy->srcHeight + y) * copy->srcPitch, copy->WidthInBytes);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  CUDA_MEMCPY3D block{};
+  block.srcMemoryType = copy->srcMemoryType;
+  block.srcHost = copy->srcHost;
+  block.srcDevice = copy->srcDevice;
+  block.srcPitch = copy->srcPitch;
+  block.dstMemoryType = copy->dstMemoryType;
+  block.dstHost = copy->dstHost;
+  block.dstDevice = copy->dstDevice;
+  block.dstPitch = copy->dstPitch;
+  block.WidthInBytes = copy->WidthInBytes;
+  block.Height = copy->Height;
+  block.Depth = 1;
+  return nullgpu::cuMemcpy3DAsync_v2(&block, stream);
+}
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream) {
   std::memset(at(to), value, count);
   return CUDA_SUCCESS;
