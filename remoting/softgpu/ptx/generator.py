@@ -102,9 +102,9 @@ class Generator:
             return b.invert(self.read(op.reg, "pred"))
         if isinstance(op, Int):
             if elem == "i1":
-                if op.value not in (0, 1):
-                    raise self.invalid("predicate constant must be 0 or 1")
-                return b.const("i1", op.value)
+                if op.value not in (0, 1, -1):
+                    raise self.invalid("predicate constant must be 0, 1 or -1")
+                return b.const("i1", int(op.value != 0))
             if elem in _INT_OF:
                 raise self.invalid(f"integer constant for type .{type_name}")
             return b.const(elem, op.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -179,7 +180,14 @@ class Module:
     functions: dict[str, Function] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
+    _line_ends: list[int] = field(default_factory=list)
 
     def line(self, offset: int) -> int:
         """The 1-based line of a place in the text."""
-        return self.text.count("\n", 0, offset) + 1
+        if not self._line_ends:
+            ends, pos = self._line_ends, self.text.find("\n")
+            while pos >= 0:
+                ends.append(pos)
+                pos = self.text.find("\n", pos + 1)
+            ends.append(len(self.text))
+        return bisect.bisect_left(self._line_ends, offset) + 1

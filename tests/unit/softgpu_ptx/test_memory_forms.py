@@ -121,9 +121,20 @@ def test_vectors(space: str, vector: int, kind: str, active: str) -> None:
     assert np.array_equal(out, want)
 
 
-@pytest.mark.parametrize("pattern", ["8", "(i * 7) % 32", "i // 2", "i // 16", "i % 16", "31 - i",
-                                     "i + (i > 7)", "16 * (i // 16)",
-                                     "i + 64 * (i // 16)"])  # fmt: skip
+LOAD_PATTERNS = [
+    "8",
+    "(i * 7) % 32",
+    "i // 2",
+    "i // 16",
+    "i % 16",
+    "31 - i",
+    "i + (i > 7)",
+    "16 * (i // 16)",
+    "i + 64 * (i // 16)",
+]
+
+
+@pytest.mark.parametrize("pattern", LOAD_PATTERNS)
 @pytest.mark.parametrize("kind", ["u8", "b16", "b32", "b64"])
 def test_address_patterns(pattern: str, kind: str) -> None:
     """Contiguous, uniform, by halves, scattered: the same result by every path, all masks."""

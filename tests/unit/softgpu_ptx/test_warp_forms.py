@@ -36,8 +36,9 @@ def shuffle_model(mode: str, value: np.ndarray, lane: int, b: int, c: int) -> tu
 @pytest.mark.parametrize("constant", [True, False])
 def test_shuffle(mode: str, constant: bool) -> None:
     value = lanes(2)
-    cases = [(b, (32 - width) << 8 | (0 if mode == "up" else 31))
-             for width in (2, 4, 8, 16, 32) for b in (0, 1, 3, 7, 15, 16, 31, 40, 0xFFFFFFFF)]  # fmt: skip
+    distances = (0, 1, 3, 7, 15, 16, 31, 40, 0xFFFFFFFF)
+    bound = 0 if mode == "up" else 31
+    cases = [(b, (32 - width) << 8 | bound) for width in (2, 4, 8, 16, 32) for b in distances]
     text = []
     for k, (b, c) in enumerate(cases):
         operands = f"{b}, {c}" if constant else "%r10, %r11"
@@ -119,10 +120,11 @@ def test_match(width: int) -> None:
     assert out[2].tolist() == [FULL] * 32
 
 
-@pytest.mark.parametrize(("form", "start"), [("add.u32", 0), ("add.s32", 0), ("min.u32", 0), ("max.u32", 0),
-                                             ("min.s32", 0), ("max.s32", 0), ("and.b32", 0),
-                                             ("or.b32", 0), ("xor.b32", 0)])  # fmt: skip
-def test_redux(form: str, start: int) -> None:
+REDUCTIONS = "add.u32 add.s32 min.u32 max.u32 min.s32 max.s32 and.b32 or.b32 xor.b32"
+
+
+@pytest.mark.parametrize("form", REDUCTIONS.split())
+def test_redux(form: str) -> None:
     value = lanes(6)
     body = (
         PRELUDE
@@ -177,7 +179,8 @@ def test_barriers_in_both_arms_of_a_branch() -> None:
     and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 0; shl.b32 %r4, %r1, 2; mov.u32 %r5, words;
     add.u32 %r6, %r5, %r4; xor.b32 %r7, %r1, 1; shl.b32 %r7, %r7, 2; add.u32 %r7, %r5, %r7;
     @%p1 bra EVEN;
-    st.shared.u32 [%r6], %r2; barrier.sync 0; ld.shared.u32 %r8, [%r7]; add.u32 %r8, %r8, 1000; bra END;
+    st.shared.u32 [%r6], %r2; barrier.sync 0; ld.shared.u32 %r8, [%r7];
+    add.u32 %r8, %r8, 1000; bra END;
     EVEN: st.shared.u32 [%r6], %r2; barrier.sync 0; ld.shared.u32 %r8, [%r7];
     END: st.global.u32 [%d4], %r8;
     """
@@ -210,7 +213,8 @@ def test_named_barriers() -> None:
     setp.ge.u32 %p1, %r1, 32; shl.b32 %r4, %r1, 2; mov.u32 %r5, words; add.u32 %r6, %r5, %r4;
     @%p1 bra CONSUMER;
     st.shared.u32 [%r6], %r2; bar.arrive 1, 64; bra END;
-    CONSUMER: mov.u32 %r9, 1; bar.sync %r9, 64; ld.shared.u32 %r8, [%r6+-128]; st.global.u32 [%d4], %r8;
+    CONSUMER: mov.u32 %r9, 1; bar.sync %r9, 64; ld.shared.u32 %r8, [%r6+-128];
+    st.global.u32 [%d4], %r8;
     END:
     """
     )
@@ -222,8 +226,9 @@ def test_named_barriers() -> None:
 
 # ---------------------------------------------------------------------- special registers
 def test_special_registers() -> None:
-    names = ["tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ntid.z", "ctaid.x", "ctaid.y", "ctaid.z",
-             "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid", "lanemask_eq",
+    names = ["tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ntid.z", "ctaid.x", "ctaid.y",
+             "ctaid.z", "nctaid.x", "nctaid.y", "nctaid.z", "laneid", "warpid", "nwarpid",
+             "lanemask_eq",
              "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge", "dynamic_smem_size",
              "total_smem_size"]  # fmt: skip
     text = "\n".join(
@@ -312,7 +317,8 @@ def test_calls_are_expanded_with_their_own_registers() -> None:
       st.param.b32 [a], %r2; st.param.b64 [b], %d9;
       call (r), pair, (a, b);
       ld.param.v2.b64 {%d10, %d11}, [r]; }
-    cvt.u32.u64 %r5, %d10; cvt.u32.u64 %r6, %d11; st.global.u32 [%d4], %r5; st.global.u32 [%d4+128], %r6;
+    cvt.u32.u64 %r5, %d10; cvt.u32.u64 %r6, %d11; st.global.u32 [%d4], %r5;
+    st.global.u32 [%d4+128], %r6;
     """
     )
     data, out = lanes(10) % 200, np.zeros((2, 32), "u4")
@@ -333,7 +339,8 @@ def test_nested_divergent_loops() -> None:
     INNER: add.u32 %r6, %r6, %r9; add.u32 %r9, %r9, 1; setp.ge.u32 %p3, %r6, 60; @%p3 bra END;
     setp.lt.u32 %p4, %r9, %r5; @%p4 bra INNER;
     bra OUTER;
-    END: st.global.u32 [%d4], %r6; vote.sync.ballot.b32 %r10, %p3, -1; st.global.u32 [%d4+128], %r10;
+    END: st.global.u32 [%d4], %r6; vote.sync.ballot.b32 %r10, %p3, -1;
+    st.global.u32 [%d4+128], %r10;
     """
     )
 

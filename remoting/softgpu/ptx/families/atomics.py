@@ -19,6 +19,10 @@ _ORDER_RED = "{.relaxed|.release|}"
 _SCOPE = "{.cta|.cluster|.gpu|.sys|}"
 _SPACE = "{space:.global|.shared|.shared::cta|}"
 
+_USUAL = _ORDER + _SCOPE + _SPACE
+# the order of older inline assembly
+_SPACE_FIRST = "{space:.global|.shared}{.cta|.gpu|.sys}"
+
 _OPERATIONS = (
     "{op:.and|.or|.xor}{type:.b32|.b64}",
     "{op:.add}{type:.u32|.s32|.u64|.f32|.f64}",
@@ -70,18 +74,26 @@ _ADD_LATE = f"atom{{op:.add}}{_LATE_ORDER}{{space:}}{{type:.u32|.s32|.u64}}"
 
 
 @form(_ADD_LATE, operands=3)
-@form(*(f"atom{_ORDER}{_SCOPE}{_SPACE}{op}" for op in (*_OPERATIONS, _ATOM_ONLY)), operands=3)
+@form(
+    *(f"atom{kind}{op}" for kind in (_USUAL, _SPACE_FIRST) for op in (*_OPERATIONS, _ATOM_ONLY)),
+    operands=3,
+)
 def atom(g: Generator, i: Instr, f: Slots) -> None:
     old = _run(g, i.ops[1], [_input(g, i.ops[2], f["type"])], f["op"], f["type"], f["space"])
     g.write(i.ops[0], f["type"], old)
 
 
-@form(f"atom{_ORDER}{_SCOPE}{_SPACE}{_CAS}", operands=4)
+@form(f"atom{_USUAL}{_CAS}", f"atom{_SPACE_FIRST}{_CAS}", operands=4)
 def compare_and_swap(g: Generator, i: Instr, f: Slots) -> None:
     inputs = [_input(g, op, f["type"]) for op in i.ops[2:]]
     g.write(i.ops[0], f["type"], _run(g, i.ops[1], inputs, "cas", f["type"], f["space"]))
 
 
-@form(*(f"red{_ORDER_RED}{_SCOPE}{_SPACE}{op}" for op in _OPERATIONS), operands=2, writes=False)
+@form(
+    *(f"red{_ORDER_RED}{_SCOPE}{_SPACE}{op}" for op in _OPERATIONS),
+    *(f"red{_SPACE_FIRST}{op}" for op in _OPERATIONS),
+    operands=2,
+    writes=False,
+)
 def red(g: Generator, i: Instr, f: Slots) -> None:
     _run(g, i.ops[0], [_input(g, i.ops[1], f["type"])], f["op"], f["type"], f["space"])
