@@ -38,6 +38,7 @@ _TUNING = re.compile(
 _VARIABLE = re.compile(
     r"\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(global|const|shared|param)\b"
 )
+_FUNCTION_WORDS = (".visible", ".extern", ".weak", ".common", ".noreturn")
 _ALIAS = re.compile(rf"\.alias\s+({IDENT})\s*,\s*({IDENT})\s*$")
 
 
@@ -185,6 +186,9 @@ class _Scanner:
         line = self.line(start)
         name, entry = match.group("name"), match.group("kind") == "entry"
         link = match.group("link").split()
+        for word in (*link, *match.group("attrs").split()):
+            if word not in _FUNCTION_WORDS:
+                raise invalid(f"unknown directive {word} at function {name}", line)
         function = Function(name, entry, start, link[0][1:] if link else "")
         for part, place in (("params", function.params), ("returns", function.returns)):
             source = match.group(part)
