@@ -44,6 +44,7 @@ class Broker:
         self._log = log
         self._desk = Desk(pool, authority, pseudonyms, workers, self, policy, clock, log)
         self._server: asyncio.Server | None = None
+        self._path: Path | None = None
         self._connections: dict[asyncio.Task[None], WorkerConnection] = {}
         self._holders: dict[ReservationId, Endable] = {}
         self._sessions: dict[SessionId, Endable] = {}
@@ -55,6 +56,7 @@ class Broker:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listener.bind(os.fspath(path))
+            self._path = path
             path.chmod(0o600)
             self._server = await asyncio.start_unix_server(self._accept, sock=listener, backlog=512)
         except BaseException:
@@ -71,7 +73,9 @@ class Broker:
             connection.tell_to_end(wire.SHUTTING_DOWN, EndReason.SHUTDOWN.value)
 
     async def stop(self) -> None:
-        """End what is left. Called when the workers are gone."""
+        """End what is left. Called when the workers are gone, or if there never were any."""
+        if self._server:
+            self._server.close()
         for timer in self._expiries.values():
             timer.cancel()
         tasks = list(self._connections)
@@ -80,6 +84,8 @@ class Broker:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._path:
+            self._path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ registry
 

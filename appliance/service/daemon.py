@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import socket
 import time
@@ -29,6 +31,7 @@ _COMPILER = "HEADRACE_SOFTGPU_COMPILER"
 async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
     """Run until SIGTERM or SIGINT."""
     _check(settings)
+    _raise_descriptor_limit()
     stop = _stop_signal()
 
     # The state folder is ours from here on: CA, pseudonym key, one daemon at a time.
@@ -36,40 +39,54 @@ async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
         # What there is to lend.
         pool = _pool(settings)
 
-        # Ports are open, but nothing is accepted before the broker can answer workers.
-        spawner = _spawner(settings, state, log)
-        endpoints = spawner.listen(settings.listen)
-        helper = _compile_helper(settings, log)
-        policy = _grant_policy(settings, endpoints, helper)
-        broker = Broker(pool, state.authority, state.pseudonyms, spawner, policy, time.time, log)
-        await broker.start(_broker_path(settings))
-        spawner.start()
+        # Whatever is started from here on ends in reverse order, also when a later step fails.
+        async with contextlib.AsyncExitStack() as ending:
+            helper = _compile_helper(settings, log)
+            if helper:
+                ending.push_async_callback(helper.stop, settings.stop_time)
 
-        # Connections are accepted: whoever waits for that is told.
-        if settings.ready_file:
-            write_ready_file(settings.ready_file, endpoints, _broker_path(settings))
-        log.info(
-            "ready",
-            listen=[str(endpoint) for endpoint in endpoints],
-            gpus=[room.gpu.id for room in pool.rooms()],
-            software=policy.software,
-            ca=state.authority.fingerprint,
-        )
-        if not pool.rooms():
-            log.warning("no_gpus", library=os.fspath(settings.nvml_path))
-        reason = await stop
+            # Ports are open, but nothing is accepted before the broker can answer workers.
+            spawner = _spawner(settings, state, log)
+            endpoints = spawner.listen(settings.listen)
+            policy = _grant_policy(settings, endpoints, helper)
+            broker = Broker(
+                pool, state.authority, state.pseudonyms, spawner, policy, time.time, log
+            )
+            ending.push_async_callback(broker.stop)
+            ending.push_async_callback(spawner.stop, settings.stop_time)
+            await broker.start(_broker_path(settings))
+            spawner.start()
 
-        # No new connection; everybody is told; who does not end is ended.
-        log.info("stopping", reason=reason, workers=spawner.count)
-        spawner.stop_listening()
-        broker.say_goodbye()
-        await spawner.stop(settings.stop_time)
-        if helper:
-            await helper.stop(settings.stop_time)
-        await broker.stop()
-        _broker_path(settings).unlink(missing_ok=True)
-        log.info("stopped")
+            # Connections are accepted: whoever waits for that is told.
+            _announce(settings, endpoints, pool, state, log)
+            reason = await stop
+
+            # No new connection; everybody is told; who does not end in time is ended.
+            log.info("stopping", reason=reason, workers=spawner.count)
+            spawner.stop_listening()
+            broker.say_goodbye()
+    log.info("stopped")
     _ignore_further_signals()
+
+
+def _announce(
+    settings: Settings,
+    endpoints: Sequence[Endpoint],
+    pool: Pool,
+    state: State,
+    log: FilteringBoundLogger,
+) -> None:
+    if settings.ready_file:
+        write_ready_file(settings.ready_file, endpoints, _broker_path(settings))
+    log.info(
+        "ready",
+        listen=[str(endpoint) for endpoint in endpoints],
+        gpus=[room.gpu.id for room in pool.rooms()],
+        software=settings.software_gpu is not None,
+        ca=state.authority.fingerprint,
+    )
+    if not pool.rooms():
+        log.warning("no_gpus", library=os.fspath(settings.nvml_path))
 
 
 def _pool(settings: Settings) -> Pool:
@@ -140,6 +157,13 @@ def _check(settings: Settings) -> None:
             if settings.software_gpu
             else "name it with --driver, or lend a software GPU: --software-gpu 1x4GiB",
         )
+
+
+def _raise_descriptor_limit() -> None:
+    """A worker costs three descriptors, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then connections fail, one line each
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stop_signal() -> asyncio.Future[str]:

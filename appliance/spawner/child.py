@@ -57,12 +57,12 @@ class ChildProcess:
         try:
             os.set_blocking(writing, True)
             self.pid = _spawn(command, passed.fileno(), writing, environment)
+            self._pidfd = _watch(self.pid)
         except OSError:
             os.close(reading)
             raise
         finally:
             os.close(writing)
-        self._pidfd = os.pidfd_open(self.pid)
         self._reading = reading
         self._loop.add_reader(self._pidfd, self._reap)
         self._loop.add_reader(self._reading, self._read)
@@ -123,6 +123,16 @@ class ChildProcess:
         self._loop.remove_reader(self._reading)
         os.close(self._reading)
         self._reading = -1
+
+
+def _watch(pid: int) -> int:
+    """A pidfd of our child; a child that cannot be watched (out of descriptors) must not run."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def _spawn(command: Sequence[str], passed: int, output: int, environment: Mapping[str, str]) -> int:

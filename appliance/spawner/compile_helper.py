@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 import time
@@ -31,6 +32,7 @@ class CompileHelper:
     ) -> None:
         self._path = path
         self._command = [
+            *_ends_with_us(),
             *(sys.executable, "-m", "remoting.softgpu.compiler"),
             *("--listen-fd", str(PASSED_FD), "--keep"),
             *("--cache", os.fspath(cache)),
@@ -94,3 +96,10 @@ class CompileHelper:
             self._listener.close()
             self._listener = None
             self._path.unlink(missing_ok=True)
+
+
+def _ends_with_us() -> list[str]:
+    """What makes the kernel end the helper when the daemon is killed: it waits for no connection's
+    end, so nothing else would."""
+    setpriv = shutil.which("setpriv", path=BASE_ENVIRONMENT["PATH"])
+    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []

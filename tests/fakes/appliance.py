@@ -111,6 +111,7 @@ class Appliance:
     def _start(self) -> None:
         assert self._sockets is not None
         command = [
+            *_ends_with_us(),
             *(sys.executable, "-m", "appliance.service"),
             *("--state", os.fspath(self.state)),
             *("--broker", os.fspath(self._sockets / "broker.sock")),
@@ -206,3 +207,9 @@ def _inherited() -> dict[str, str]:
             ("LD_", "CUDA_", "HEADRACE_SESSION", "HEADRACE_CONFIG", "HEADRACED_")
         )
     }
+
+
+def _ends_with_us() -> list[str]:
+    """The kernel ends the daemon when whoever started it is killed."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
