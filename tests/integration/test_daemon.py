@@ -423,10 +423,10 @@ def test_a_compile_helper_that_cannot_start_is_given_up_and_said(
 
 def test_the_compile_helper_ends_with_a_daemon_that_is_killed(start: Start, fakes: Path) -> None:
     (fakes / "libsoftgpu_device.a").touch()
-    with (
-        pytest.raises(ApplianceError, match="status -9"),
-        start("--software-gpu-compiler", "shared") as appliance,
-    ):
-        helper = helper_of(appliance)
-        os.kill(appliance.pid, signal.SIGKILL)
-        assert gone(helper)
+    appliance = start("--software-gpu-compiler", "shared")
+    appliance.__enter__()
+    helper = helper_of(appliance)
+    os.kill(appliance.pid, signal.SIGKILL)
+    assert gone(helper)
+    with pytest.raises(ApplianceError, match="status -9"):
+        appliance.__exit__(None, None, None)
