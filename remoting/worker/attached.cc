@@ -16,6 +16,8 @@ constexpr std::size_t turn_bytes = 1 << 20;
 // §7.7: a client that does not read its replies is cut off.
 constexpr std::size_t max_unread = 64 << 20;
 constexpr std::uint64_t max_stall_ns = 120ull * 1'000'000'000;
+// Of one BlobData (messages.toml), which is read by hand.
+constexpr std::size_t max_blob_data = 1'048'544;
 // Beyond this no further frames are taken: answers have to leave first.
 constexpr std::size_t output_high = 4 << 20;
 
@@ -48,7 +50,7 @@ bool AttachedLoop::may_take_frames() const {
 }
 
 void AttachedLoop::read_some() {
-  if (!may_take_frames()) return;
+  if (hung_up_ || !may_take_frames()) return;
   const std::span<std::uint8_t> space = connection_.in().space();
   if (space.empty()) return;
   const Io io = connection_.tls().read_some(space);
@@ -60,7 +62,8 @@ void AttachedLoop::read_some() {
     case IoStatus::ok:
       return connection_.in().commit(io.bytes);
     case IoStatus::closed:
-      return end(Ending::finished("the client closed the connection"));
+      hung_up_ = true;
+      return;
     case IoStatus::failed:
       return end(Ending::lost(connection_.tls().failure().text));
     default:
@@ -74,7 +77,10 @@ bool AttachedLoop::carry_out_frames() {
     if (done >= turn_bytes) return true;
     Frame frame;
     const FrameReader::Next next = connection_.in().next(frame);
-    if (next == FrameReader::Next::need_more) return false;
+    if (next == FrameReader::Next::need_more) {
+      if (hung_up_) end(client_hung_up(connection_.in()));
+      return false;
+    }
     if (next == FrameReader::Next::bad) {
       end(Ending::protocol_error(connection_.in().fault()));
       return false;
@@ -165,7 +171,7 @@ void AttachedLoop::add_to_blob(const Frame& frame) {
   Reader reader(frame.payload);
   const std::uint64_t blob = reader.u64();
   const std::uint64_t offset = reader.u64();
-  const std::span<const std::uint8_t> bytes = reader.bytes();
+  const std::span<const std::uint8_t> bytes = reader.bytes(max_blob_data);
   if (!reader.finished()) return end(Ending::protocol_error("BlobData does not decode"));
   std::string why = session_.blobs().data(blob, offset, bytes);
   if (!why.empty()) end(Ending::protocol_error(std::move(why)));

@@ -44,6 +44,7 @@ class AttachedLoop {
   Ending ending_;
   bool readable_ = true;  // the socket may have something
   bool reads_want_write_ = false;
+  bool hung_up_ = false;                // nothing more will come than what is buffered
   bool stalled_ = false;                // the last write left some of the output
   std::uint64_t last_progress_ns_ = 0;  // of output
 };

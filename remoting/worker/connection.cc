@@ -66,7 +66,7 @@ Result<Frame> Connection::next_frame(Phase phase, Deadline deadline, BrokerClien
       in_.commit(io.bytes);
       continue;
     }
-    if (io.status == IoStatus::closed) return ended(Ending::finished("the client closed"));
+    if (io.status == IoStatus::closed) return ended(client_hung_up(in_));
     if (io.status == IoStatus::failed) return ended(Ending::lost(tls_->failure().text));
     pollfd fds[2] = {{tls_->fd(), POLLIN, 0}, {broker.fd(), POLLIN, 0}};
     const int ready = poll(fds, 2, deadline.poll_ms());
@@ -132,6 +132,11 @@ Ending client_closed(const Frame& frame) {
   Ending ending = Ending::finished("the client is done");
   ending.tell_client = false;
   return ending;
+}
+
+Ending client_hung_up(const FrameReader& in) {
+  if (in.idle()) return Ending::finished("the client closed the connection");
+  return Ending::protocol_error("the client closed in the middle of a frame");
 }
 
 }  // namespace headrace::worker

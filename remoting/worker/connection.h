@@ -52,5 +52,7 @@ class Connection {
 bool answer_ping(const Frame& frame, FrameWriter& out);
 // The client's Close as an ending.
 Ending client_closed(const Frame& frame);
+// The end of its direction without one, once all whole frames are taken.
+Ending client_hung_up(const FrameReader& in);
 
 }  // namespace headrace::worker
