@@ -79,6 +79,8 @@ class WorkerConnection:
             )
         except TimeoutError:
             self._fail(f"worker let its time run out in phase {self._phase}")
+        except ConnectionError:
+            pass  # the worker is gone, maybe before an answer that it did not wait for
         except OSError as error:
             self._fail(f"worker's connection failed: {error.strerror or error}")
         except Exception:
