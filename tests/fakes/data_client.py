@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -138,6 +139,14 @@ class DataClient:
         except ConnectionEnded:
             return close
         raise AssertionError(f"a frame after Close: {extra}")
+
+    def say_done(self) -> None:
+        """End this direction as TLS wants it, and read whatever still comes."""
+        self.socket.settimeout(20.0)
+        with contextlib.suppress(OSError):  # the server may have closed without waiting for ours
+            self.socket = (
+                self.socket.unwrap() if isinstance(self.socket, ssl.SSLSocket) else self.socket
+            )
 
     def _exactly(self, size: int) -> bytes:
         data = b""
