@@ -73,7 +73,7 @@
   X(cuMemGetAddressRange_v2) \
   X(cuMemGetInfo_v2) \
   X(cuMemHostAlloc) \
-  X(cuMemHostGetFlags) \
+  X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) \
   X(cuMemHostRegister_v2) \
   X(cuMemHostUnregister) \
   X(cuMemcpy) \

@@ -189,6 +189,32 @@ TEST_SUITE("launches") {
     CHECK(bytes >= std::size_t{48} << 10);
   }
 
+  TEST_CASE("cooperative launches have to fit on the device at once") {
+    Primary primary;
+    Kernels kernels;
+    CUfunction add = kernels["add"];
+    int supported = 0, blocks = 0, processors = 0;
+    CU_OK(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,
+                                  primary.device));
+    REQUIRE(supported == 1);
+    CU_OK(cu.cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                  primary.device));
+    CU_OK(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 256, 0));
+    constexpr int kCount = 1024;
+    Buffer a(kCount * 4), b(kCount * 4), c(kCount * 4);
+    CU_OK(cu.cuMemsetD32_v2(a, 0x3f800000, kCount));  // 1.0f
+    CU_OK(cu.cuMemsetD32_v2(b, 0x40000000, kCount));  // 2.0f
+    CUdeviceptr pa = a, pb = b, pc = c;
+    int n = kCount;
+    void* params[] = {&pa, &pb, &pc, &n};
+    CU_OK(cu.cuLaunchCooperativeKernel(add, kCount / 256, 1, 1, 256, 1, 1, 0, nullptr, params));
+    CHECK(download<float>(c, kCount) == std::vector<float>(kCount, 3.0f));
+    CU_IS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+          cu.cuLaunchCooperativeKernel(add, static_cast<unsigned>(blocks * processors) + 1, 1, 1,
+                                       256, 1, 1, 0, nullptr, params));
+    CU_IS(CUDA_SUCCESS, cu.cuCtxSynchronize());
+  }
+
   TEST_CASE("eight threads launch at once") {
     Primary primary;
     Kernels kernels;
@@ -247,6 +273,26 @@ TEST_SUITE("launches") {
     CU_OK(cu.cuEventDestroy_v2(uploaded));
     CU_OK(cu.cuStreamDestroy_v2(copy));
     CU_OK(cu.cuStreamDestroy_v2(compute));
+  }
+}
+
+// Memory of the host that kernels reach by themselves; it cannot be carried over a network as it
+// is.
+TEST_SUITE("mapped memory") {
+  TEST_CASE("a kernel writes to pinned memory") {
+    Primary primary;
+    Kernels kernels;
+    void* pinned = nullptr;
+    CU_OK(cu.cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    volatile std::uint32_t* word = static_cast<std::uint32_t*>(pinned);
+    *word = 20;
+    CUdeviceptr address = 0;
+    CU_OK(cu.cuMemHostGetDevicePointer_v2(&address, pinned, 0));
+    std::uint32_t multiplier = 2, addend = 2;
+    CU_OK(launch(kernels["step"], 1, 1, nullptr, {&address, &multiplier, &addend}));
+    CU_OK(cu.cuCtxSynchronize());
+    CHECK(*word == 42);
+    CU_OK(cu.cuMemFreeHost(pinned));
   }
 }
 

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <mutex>
+#include <type_traits>
 
 #include "tests/cuda/driver.h"
 
@@ -221,6 +221,39 @@ TEST_SUITE("streams") {
     CHECK(seen.stream == stream);
     CHECK(seen.result == CUDA_SUCCESS);
     CU_OK(cu.cuStreamDestroy_v2(stream));
+  }
+
+  TEST_CASE("per-thread entry points use the thread's own stream") {
+    Primary primary;
+    Kernels kernels;
+    CUfunction slow = kernels["slow_step"];
+    decltype(&::cuLaunchKernel) launch_kernel = nullptr;
+    decltype(&::cuStreamSynchronize) synchronize = nullptr;
+    decltype(&::cuStreamQuery) query = nullptr;
+    auto find = [](const char* name, auto* function) {
+      void* found = nullptr;
+      CUdriverProcAddressQueryResult status{};
+      CU_OK(cu.cuGetProcAddress_v2(name, &found, 12000,
+                                   CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+      *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(found);
+    };
+    find("cuLaunchKernel", &launch_kernel);
+    find("cuStreamSynchronize", &synchronize);
+    find("cuStreamQuery", &query);
+    Buffer memory(4);
+    CU_OK(cu.cuMemsetD32_v2(memory, 1, 1));
+    CUdeviceptr address = memory;
+    std::uint32_t multiplier = 4, addend = 1, turns = 1000;
+    void* params[] = {&address, &multiplier, &addend, &turns};
+    for (int i = 0; i < 3; ++i) {
+      CU_OK(launch_kernel(slow, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+    }
+    CU_OK(cu.cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    CU_IS(CUDA_SUCCESS, query(nullptr));
+    CHECK(value_at(memory) == 85);
+    CU_OK(launch_slow(slow, memory, 2, 0, CU_STREAM_PER_THREAD));
+    CU_OK(synchronize(nullptr));
+    CHECK(value_at(memory) == 170);
   }
 
   TEST_CASE("a destroyed stream still finishes its work") {
