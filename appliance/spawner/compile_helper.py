@@ -33,7 +33,7 @@ class CompileHelper:
         self._path = path
         self._command = [
             *_ends_with_us(),
-            *(sys.executable, "-m", "remoting.softgpu.compiler"),
+            *(sys.executable, "-P", "-m", "remoting.softgpu.compiler"),
             *("--listen-fd", str(PASSED_FD), "--keep"),
             *("--cache", os.fspath(cache)),
             *("--device-archive", os.fspath(device_archive)),
