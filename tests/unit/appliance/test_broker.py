@@ -497,6 +497,21 @@ async def test_a_silent_worker_is_ended(authority: CertificateAuthority, tmp_pat
         assert phases == {Phase.NEW, Phase.IDENTIFIED}
 
 
+async def test_a_worker_that_does_not_wait_for_its_answers_is_no_failure(setup: Setup) -> None:
+    grant = await (await setup.agent()).reserve()
+    session = await setup.client()
+    await session.attach(grant.certificate)
+    for call in range(1, 200):
+        session.writer.write(
+            Frame(m.MemoryRequest.TYPE, m.MemoryRequest(0, GRANULE).encode(), 0, call).encode()
+        )
+    session.writer.transport.abort()
+    await (await setup.agent()).ask(m.Ping(1), m.Pong)
+    while setup.log("session_detached") == []:
+        await asyncio.sleep(0)  # let the broker's tasks run
+    assert setup.log("connection_failed") == []
+
+
 async def test_too_many_workers_are_refused(
     authority: CertificateAuthority, tmp_path: Path
 ) -> None:
