@@ -24,6 +24,13 @@ void end(Context& context) {
   context.reset();
 }
 
+// The same for a primary context, unless somebody retains it meanwhile.
+void end_primary(Device& device) {
+  driverabi::destroy_context_storage(to_handle<void*>(device.primary->handle));
+  std::lock_guard<std::mutex> guard(device.primary_mutex);
+  if (device.primary_references == 0) device.primary->reset();
+}
+
 bool valid_flags(unsigned flags) {
   unsigned scheduling = flags & CU_CTX_SCHED_MASK;
   return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0 &&
@@ -66,7 +73,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     if (device.primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
     if (--device.primary_references != 0) return CUDA_SUCCESS;
     guard.unlock();
-    end(*device.primary);
+    end_primary(device);
     return CUDA_SUCCESS;
   });
 }
@@ -77,7 +84,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
       std::lock_guard<std::mutex> guard(device.primary_mutex);
       device.primary_references = 0;
     }
-    end(*device.primary);
+    end_primary(device);
     return CUDA_SUCCESS;
   });
 }
