@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .errors import UnsupportedForm, invalid
 from .inline import Kernel
-from .model import Guard, Instr, Label, Module, Reg, Sym
+from .model import Guard, Instr, Label, Module, Operand, Pair, Reg, Sym, Vec
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,24 @@ def is_barrier(instr: Instr) -> bool:
     )
 
 
+def member_mask(instr: Instr) -> Operand | None:
+    """The lanes that a synchronising warp operation waits for; always its last operand."""
+    words = instr.form.split(".")
+    if instr.guard is not None or "sync" not in words or not instr.ops:
+        return None
+    if words[0] in ("shfl", "vote", "match", "redux", "elect") or words[:2] == ["bar", "warp"]:
+        return instr.ops[-1]
+    return None
+
+
+def _registers(operand: Operand) -> set[Operand]:
+    if isinstance(operand, Vec):
+        return set(operand.items)
+    if isinstance(operand, Pair):
+        return {operand.first, operand.second}
+    return {operand}
+
+
 class _Builder:
     def __init__(self, module: Module, kernel: Kernel) -> None:
         self.module = module
@@ -130,6 +148,10 @@ class _Builder:
                 Jump(target) if instr.guard is None else Branch(instr.guard, target, following.name)
             )
             return following
+        if self._waits_for_others(block, instr):
+            following = self.new()
+            block.end = Jump(following.name)
+            block = following
         ends = opcode in ("ret", "exit", "trap", "brx") or is_barrier(instr)
         if not ends:
             block.instrs.append(instr)
@@ -143,6 +165,26 @@ class _Builder:
             following = self.new()
         self._finish(block, instr, following)
         return following
+
+    def _waits_for_others(self, block: Block, instr: Instr) -> bool:
+        """Must a new block begin with this operation?
+
+        Lanes wait for the members of their warp where a block begins.  The first operation's mask
+        is looked at there; it must not be made in the block itself, and others must have the
+        same.  The header of a loop cannot wait, since the loop goes on while lanes stand there.
+        """
+        members = member_mask(instr)
+        if members is None:
+            return False
+        if block.name in self.labels:
+            return True
+        for earlier in block.instrs:
+            known = member_mask(earlier)
+            if known is not None and known != members:
+                return True
+            if isinstance(members, Reg) and earlier.ops and members in _registers(earlier.ops[0]):
+                return True
+        return False
 
     def _finish(self, block: Block, instr: Instr, following: Block) -> None:
         if is_barrier(instr):

@@ -9,14 +9,16 @@ others have arrived somewhere too, as threads of one warp may do since Volta.
 from __future__ import annotations
 
 from . import abi, forms
+from .analysis import awaited_members, is_strong, private_registers
 from .builder import Builder, Value
-from .cfg import Barrier, Block, Branch, Exit, Jump, Layout, Switch, build_layout
+from .cfg import Barrier, Block, Branch, Exit, Jump, Switch, build_layout
+from .descriptor import descriptor
 from .errors import UnsupportedForm, invalid
 from .families import load_all, sync
-from .generator import CARRY, Generator
+from .generator import Generator
 from .inline import Kernel, flatten
 from .layout import globals_layout, kernel_layout
-from .model import Addr, Args, Guard, Instr, Module, Not, Operand, Pair, Reg, Vec
+from .model import Guard, Instr, Int, Module, Reg
 
 #: Turns of a loop that may be waiting for another lane before the other lanes get their chance.
 SPIN_LIMIT = 64
@@ -24,63 +26,8 @@ SPIN_LIMIT = 64
 #: Turns of such a loop between two offers to let other warps run.
 YIELD_EVERY = 8
 
-_STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"}
-_STRONG_OPS = {"atom", "membar", "fence", "nanosleep"}
-
-
-def is_strong(instr: Instr) -> bool:
-    """Does a loop with this instruction perhaps wait for another thread?"""
-    return instr.opcode in _STRONG_OPS or not _STRONG_WORDS.isdisjoint(instr.form.split("."))
-
-
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Reg):
-        return [operand.name]
-    if isinstance(operand, Not):
-        return [operand.reg.name]
-    if isinstance(operand, Addr):
-        return _registers(operand.base)
-    if isinstance(operand, Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    if isinstance(operand, (Vec, Args)):
-        return [r for item in operand.items for r in _registers(item)]
-    return []
-
-
-def private_registers(module: Module, layout: Layout) -> set[str]:
-    """Registers used in one block only, written there first: inactive lanes need not be kept."""
-    home: dict[str, int] = {}
-    first_write: dict[str, bool] = {}
-    shared: set[str] = set()
-
-    def note(name: str, block: int, written: bool) -> None:
-        if home.setdefault(name, block) != block:
-            shared.add(name)
-        first_write.setdefault(name, written)
-
-    for number, block in enumerate(layout.blocks):
-        for instr in block.instrs:
-            writes = forms.require(instr.form, module.line(instr.offset)).pattern.writes
-            if instr.guard is not None:
-                note(instr.guard.reg, number, False)
-            for op in instr.ops[1 if writes else 0 :]:
-                for name in _registers(op):
-                    note(name, number, False)
-            if writes and instr.ops:
-                for name in _registers(instr.ops[0]):
-                    note(name, number, instr.guard is None)
-        end = block.end
-        if isinstance(end, Branch):
-            note(end.guard.reg, number, False)
-        elif isinstance(end, Switch):
-            note(end.index.name, number, False)
-        elif isinstance(end, Barrier):
-            shared.update(r for op in end.instr.ops for r in _registers(op))
-    return {
-        name
-        for name, written in first_write.items()
-        if written and name not in shared and name != CARRY
-    }
+#: Looks at lanes that wait for members of their warp before they go on without them.
+SWEEP_LIMIT = 1024
 
 
 class _KernelWriter:
@@ -93,6 +40,11 @@ class _KernelWriter:
             k for k, block in enumerate(g.layout.blocks) if isinstance(block.end, Barrier)
         ]
         self.strong = self._strong_loops()
+        self.awaited = {
+            k: members
+            for k, block in enumerate(g.layout.blocks)
+            if (members := awaited_members(block)) is not None
+        }
 
     def _strong_loops(self) -> set[int]:
         """Headers of loops that may wait for other threads."""
@@ -123,10 +75,17 @@ class _KernelWriter:
         for k, block in enumerate(self.layout.blocks):
             b.label(f"C{k}")
             mask = b.raw(f"load i32, ptr %m{k}")
-            b.branch(b.raw(f"icmp eq i32 {mask}, 0"), f"E{k}", f"X{k}")
+            self.g.mask, self.g.active = mask, b.from_mask(mask)
+            if k in self.awaited:
+                b.branch(b.raw(f"icmp eq i32 {mask}, 0"), f"E{k}", f"W{k}")
+                b.label(f"W{k}")
+                self.wait_for_members(k, mask)
+            else:
+                b.branch(b.raw(f"icmp eq i32 {mask}, 0"), f"E{k}", f"X{k}")
             b.label(f"X{k}")
             b.emit(f"store i32 0, ptr %m{k}")
-            self.g.mask, self.g.active = mask, b.from_mask(mask)
+            if self.awaited:
+                b.emit("store i1 true, ptr %progress")
             for instr in block.instrs:
                 self.instruction(instr)
             self.end(k, block, mask)
@@ -137,6 +96,32 @@ class _KernelWriter:
             b.jump(f"C{k + 1}")
         b.label(f"C{len(self.layout.blocks)}")
         self.finish()
+
+    def wait_for_members(self, number: int, mask: str) -> None:
+        """Run the block only when all lanes that its warp operation names are here, or have ended.
+
+        Others run first.  When nothing else can run the mask names lanes that will not come:
+        the lanes go on without them.
+        """
+        b, g = self.b, self.g
+        members = self.awaited[number]
+        live = b.raw("load i32, ptr %live")
+        if isinstance(members, Int):
+            named = str(members.value & 0xFFFFFFFF)
+        else:
+            given = g.b.select(g.active, g.read(members, "b32"), b.const("i32", 0))
+            b.declare("i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)")
+            named = b.raw(f"call i32 @llvm.vector.reduce.or.v32i32({given.typed})")
+        absent = b.raw(
+            f"and i32 {b.raw(f'and i32 {live}, {named}')}, {b.raw(f'xor i32 {mask}, -1')}"
+        )
+        here = b.raw(f"icmp eq i32 {absent}, 0")
+        go = b.raw(f"or i1 {here}, {b.raw('load i1, ptr %forced')}")
+        ready = b.new_label()
+        b.branch(go, ready, f"E{number}")
+        b.label(ready)
+        b.emit("store i1 false, ptr %forced")
+        b.jump(f"X{number}")
 
     def instruction(self, instr: Instr) -> None:
         g = self.g
@@ -228,6 +213,8 @@ class _KernelWriter:
             following = b.new_label()
             b.branch(b.raw(f"icmp ne i32 {waiting}, 0"), "C0", following)
             b.label(following)
+        if self.awaited:
+            self.sweep_again()
         plain = [k for k in self.barriers if sync.is_plain(self._barrier_of(k).instr)]
         for k in self.barriers:
             end = self._barrier_of(k)
@@ -247,6 +234,24 @@ class _KernelWriter:
             b.jump("C0")
             b.label(following)
         b.emit("ret void")
+
+    def sweep_again(self) -> None:
+        """Lanes still wait for members of their warp: look again while others make progress."""
+        b = self.b
+        waiting = "0"
+        for k in sorted(self.awaited):
+            waiting = b.raw(f"or i32 {waiting}, {b.raw(f'load i32, ptr %m{k}')}")
+        again, following = b.new_label(), b.new_label()
+        b.branch(b.raw(f"icmp ne i32 {waiting}, 0"), again, following)
+        b.label(again)
+        sweeps = b.raw(f"add i32 {b.raw('load i32, ptr %sweeps')}, 1")
+        b.emit(f"store i32 {sweeps}, ptr %sweeps")
+        tired = b.raw(f"icmp eq i32 {b.raw(f'and i32 {sweeps}, {SWEEP_LIMIT - 1}')}, 0")
+        stuck = b.raw(f"xor i1 {b.raw('load i1, ptr %progress')}, true")
+        b.emit(f"store i1 {b.raw(f'or i1 {stuck}, {tired}')}, ptr %forced")
+        b.emit("store i1 false, ptr %progress")
+        b.jump("C0")
+        b.label(following)
 
     def _barrier_of(self, number: int) -> Barrier:
         end = self.layout.blocks[number].end
@@ -284,9 +289,12 @@ class _KernelWriter:
         slots = [f"%m{k}" for k in range(len(self.layout.blocks))] + [
             f"%parked{k}" for k in self.barriers
         ]
-        for slot in [*slots, "%turns", "%live"]:
+        for slot in [*slots, "%turns", "%live", "%sweeps"]:
             b.emit(f"{slot} = alloca i32")
             b.emit(f"store i32 0, ptr {slot}")
+        for slot in ("%progress", "%forced"):
+            b.emit(f"{slot} = alloca i1")
+            b.emit(f"store i1 false, ptr {slot}")
         self._thread_index(b)
         return b
 
@@ -320,33 +328,6 @@ class _KernelWriter:
         b.jump("C0")
 
 
-def _descriptor(g: Generator, fibers: bool) -> str:
-    entry, memory = g.kernel.entry, g.memory
-    name = entry.name.encode()
-    text = "".join(f"\\{byte:02X}" for byte in name)
-    flags = g.flags | (abi.KERNEL_NEEDS_FIBERS if fibers else 0)
-    flags |= abi.KERNEL_DYNAMIC_SHARED if memory.dynamic_shared else 0
-    pairs = [v for pair in memory.params for v in pair]
-    table = ", ".join(f"i32 {v}" for v in pairs)
-    limit = entry.max_ntid if any(entry.max_ntid) else entry.req_ntid
-    threads = limit[0] * limit[1] * limit[2]
-    registers = min(255, 16 + len(g.used_regs) // 2)
-    req = ", ".join(f"i32 {v}" for v in entry.req_ntid)
-    params = "ptr @sgk.params" if pairs else "ptr null"
-    lines = [f'@sgk.name = private constant [{len(name) + 1} x i8] c"{text}\\00"']
-    if pairs:
-        lines.append(f"@sgk.params = private constant [{len(pairs)} x i32] [{table}]")
-    lines.append(
-        f"@{abi.DESC_SYMBOL} = constant "
-        "{ i32, i32, ptr, ptr, i32, i32, i32, i32, ptr, i32, [3 x i32], i32 } "
-        f"{{ i32 {abi.ABI_VERSION}, i32 {flags}, ptr @sgk.name, ptr @sgk.entry, "
-        f"i32 {memory.static_shared}, "
-        f"i32 {memory.local_bytes}, i32 {memory.param_bytes}, i32 {len(memory.params)}, {params}, "
-        f"i32 {threads}, [3 x i32] [{req}], i32 {registers} }}"
-    )
-    return "\n".join(lines)
-
-
 def generate(module: Module, name: str) -> tuple[str, int]:
     """LLVM IR of one kernel, and its size in instructions."""
     load_all()
@@ -364,7 +345,7 @@ def generate(module: Module, name: str) -> tuple[str, int]:
     start = writer.prologue()
     fibers = bool(writer.barriers or writer.strong) or bool(g.flags & abi.KERNEL_NEEDS_FIBERS)
     parts = [
-        _descriptor(g, fibers),
+        descriptor(g, fibers),
         "define internal void @sgk.entry(ptr noalias %env) #0 {",
         "entry:",
         *start.lines,

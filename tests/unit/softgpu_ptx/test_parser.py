@@ -84,9 +84,9 @@ def test_debug_content_is_skipped() -> None:
 
 
 def test_nvrtc_output_with_debug_and_line_information() -> None:
-    source = (
-        'extern "C" __global__ void k(int* out, int v) { out[threadIdx.x] = threadIdx.x * v + 7; }'
-    )
+    source = """extern "C" __global__ void k(int* out, int v) {
+      out[threadIdx.x] = threadIdx.x * v + 7;
+    }"""
     for options in (("-lineinfo",), ("-G",), ("-G", "-lineinfo")):
         works(compile_source(source, 80, *options))
 
@@ -94,9 +94,14 @@ def test_nvrtc_output_with_debug_and_line_information() -> None:
 # ---------------------------------------------------------------------- errors
 def error(text: str, name: str = "k") -> PtxError:
     with pytest.raises(PtxError) as caught:
-        inspect_module(text)
-        kernel_ir(text, name)
+        read(text, name)
     return caught.value
+
+
+def read(text: str, name: str) -> None:
+    """As the driver does: the module first, then one kernel."""
+    inspect_module(text)
+    kernel_ir(text, name)
 
 
 def test_text_cut_anywhere_is_an_error_with_a_line() -> None:
@@ -107,14 +112,12 @@ def test_text_cut_anywhere_is_an_error_with_a_line() -> None:
     complete = text.index("}", text.index(f".entry {name}("))
     for cut in [*(int(c) for c in rng.integers(0, len(text), 120)), len(text) - 3]:
         part = text[:cut]
-        try:
-            inspect_module(part)
-            kernel_ir(part, name)
-        except PtxError as caught:
-            assert caught.kind == "invalid_ptx"
-            assert caught.line <= lines
-        else:
-            assert cut > complete
+        if cut > complete and part.rstrip().endswith("}"):
+            read(part, name)
+            continue
+        caught = error(part, name)
+        assert caught.kind == "invalid_ptx"
+        assert 1 <= caught.line <= lines
 
 
 @pytest.mark.parametrize(
@@ -184,8 +187,8 @@ def test_inspection() -> None:
     .weak .global .align 16 .b8 text[5] = {104, 105};
     .global .align 8 .b8 raw[16] = {0xFF(generic(text)), 0xFF00(generic(text)),
       0xFF0000(generic(text)), 0xFF000000(generic(text)), 0xFF00000000(generic(text)),
-      0xFF0000000000(generic(text)), 0xFF000000000000(generic(text)), 0xFF00000000000000(generic(text)),
-      1, 2};
+      0xFF0000000000(generic(text)), 0xFF000000000000(generic(text)),
+      0xFF00000000000000(generic(text)), 1, 2};
     .global .f64 d = 0d3FF8000000000000;
     .global .s32 negative[] = {-1, -2};
     .visible .entry e(.param .u8 a, .param .align 8 .b8 s[12], .param .u32 b, .param .f64 c1)

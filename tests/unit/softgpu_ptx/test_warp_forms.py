@@ -416,3 +416,59 @@ def test_waiting_for_another_warp() -> None:
     out = np.zeros(2, "u4")
     assert run(body, out, block=64) == 0
     assert out.tolist() == [17, 17]
+
+
+# ---------------------------------------------------------------------- members that come later
+def test_members_that_took_another_way_are_waited_for() -> None:
+    """Half of the warp goes round the loop once more before it meets the others' shuffle."""
+    body = (
+        PRELUDE
+        + """
+    and.b32 %r3, %r1, 1; mov.u32 %r5, 0; setp.eq.u32 %p1, %r3, 0;
+    LOOP: add.u32 %r5, %r5, 1; setp.eq.u32 %p2, %r5, 1; @!%p2 bra MEET;
+    @%p1 bra LATCH;
+    MEET: shfl.sync.bfly.b32 %r6, %r2, 1, 31, -1; bra END;
+    LATCH: bra LOOP;
+    END: st.global.u32 [%d4], %r6;
+    """
+    )
+    data, out = lanes(20), np.zeros(32, "u4")
+    assert run(body, data, out) == 0
+    assert out.tolist() == [int(data[k ^ 1]) for k in range(32)]
+
+
+def test_masks_of_groups_in_registers() -> None:
+    """Two groups in one block, each with its own mask; lanes arrive through different branches."""
+    body = (
+        PRELUDE
+        + """
+    setp.lt.u32 %p1, %r1, 16; selp.b32 %r3, 0x0000ffff, 0xffff0000, %p1; mov.u32 %r5, 0;
+    and.b32 %r4, %r1, 3; setp.eq.u32 %p2, %r4, 0; @%p2 bra SLOW;
+    BACK: shfl.sync.idx.b32 %r6, %r2, 4, 0x101f, %r3; add.u32 %r6, %r6, %r5; bra END;
+    SLOW: mov.u32 %r5, 1; bra BACK;
+    END: st.global.u32 [%d4], %r6;
+    """
+    )
+    data, out = lanes(21), np.zeros(32, "u4")
+    assert run(body, data, out) == 0
+    want = [(int(data[k & 16 | 4]) + (k % 4 == 0)) & FULL for k in range(32)]
+    assert out.tolist() == want
+
+
+def test_members_that_never_come_do_not_hang_the_warp() -> None:
+    """A mask that names lanes of the other branch, and one that names lanes that have ended."""
+    body = (
+        PRELUDE
+        + """
+    setp.ge.u32 %p3, %r1, 24; @%p3 ret; setp.lt.u32 %p1, %r1, 8; @%p1 bra LOW;
+    vote.sync.ballot.b32 %r6, %p1, -1; st.global.u32 [%d4], %r6; bra END;
+    LOW: vote.sync.ballot.b32 %r6, %p1, -1; st.global.u32 [%d4], %r6; bra END;
+    END: vote.sync.ballot.b32 %r6, %p1, -1; st.global.u32 [%d4+128], %r6;
+    LOOP: vote.sync.any.pred %p2, %p1, -1; add.u32 %r1, %r1, 100; setp.lt.u32 %p1, %r1, 500;
+    @%p1 bra LOOP;
+    """
+    )
+    out = np.zeros((2, 32), "u4")
+    assert run(body, lanes(22), out) == 0
+    assert out[0].tolist() == [0xFF] * 8 + [0] * 24
+    assert out[1].tolist() == [0xFF] * 24 + [0] * 8

@@ -29,16 +29,6 @@ ALWAYS_INLINE uint8_t* checked(sg_warp_env* env, uint32_t space, uint32_t lane, 
   return found;
 }
 
-/* Active lanes of a half warp: do they all use address[first] + lane distance * step? */
-ALWAYS_INLINE int follows(const uint64_t* address, uint32_t mask, uint32_t first, uint64_t step) {
-  uint64_t start = address[first] - first * step, difference = 0;
-  for (uint32_t k = 0; k < 16; k++) {
-    uint64_t active = 0 - (uint64_t)(mask >> k & 1);
-    difference |= (address[k] ^ (start + k * step)) & active;
-  }
-  return difference == 0;
-}
-
 ALWAYS_INLINE void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) {
   __builtin_memcpy(to, from, bytes);
 }
@@ -46,55 +36,17 @@ ALWAYS_INLINE void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) {
 ALWAYS_INLINE void load(sg_warp_env* env, uint32_t space, uint64_t size, uint64_t count,
                         const uint64_t* addresses, uint32_t mask, uint8_t* out,
                         const uint8_t* params_end) {
-  uint64_t bytes = size * count;
-  for (uint32_t half = 0; half < 2; half++) {
-    uint32_t active = mask >> 16 * half & 0xffff;
-    if (!active) continue;
-    const uint64_t* address = addresses + 16 * half;
-    uint8_t* target = out + 16 * half * size;
-    uint32_t first = (uint32_t)__builtin_ctz(active);
-    if (space != SPACE_LOCAL && follows(address, active, first, 0)) {
-      const uint8_t* from = checked(env, space, 0, address[first], bytes, 0, params_end);
-      for (uint64_t e = 0; e < count; e++)
-        for (uint32_t k = 0; k < 16; k++) copy(target + (e * 32 + k) * size, from + e * size, size);
-      continue;
-    }
-    if (space != SPACE_LOCAL && active == 0xffff && count == 1 && !(address[0] & (size - 1)) &&
-        follows(address, active, first, size)) {
-      const uint8_t* from = place(env, space, 0, address[0], 16 * size);
-      if (from) {
-        copy(target, from, 16 * size);
-        continue;
-      }
-    }
-    EACH_LANE(active, k) {
-      const uint8_t* from = checked(env, space, 16 * half + k, address[k], bytes, 0, params_end);
-      for (uint64_t e = 0; e < count; e++)
-        copy(target + (e * 32 + k) * size, from + e * size, size);
-    }
+  EACH_LANE(mask, k) {
+    const uint8_t* from = checked(env, space, k, addresses[k], size * count, 0, params_end);
+    for (uint64_t e = 0; e < count; e++) copy(out + (e * 32 + k) * size, from + e * size, size);
   }
 }
 
 ALWAYS_INLINE void store(sg_warp_env* env, uint32_t space, uint64_t size, uint64_t count,
                          const uint64_t* addresses, uint32_t mask, const uint8_t* in) {
-  uint64_t bytes = size * count;
-  for (uint32_t half = 0; half < 2; half++) {
-    uint32_t active = mask >> 16 * half & 0xffff;
-    if (!active) continue;
-    const uint64_t* address = addresses + 16 * half;
-    const uint8_t* source = in + 16 * half * size;
-    if (space != SPACE_LOCAL && active == 0xffff && count == 1 && !(address[0] & (size - 1)) &&
-        follows(address, active, 0, size)) {
-      uint8_t* to = place(env, space, 0, address[0], 16 * size);
-      if (to) {
-        copy(to, source, 16 * size);
-        continue;
-      }
-    }
-    EACH_LANE(active, k) {
-      uint8_t* to = checked(env, space, 16 * half + k, address[k], bytes, 1, NULL);
-      for (uint64_t e = 0; e < count; e++) copy(to + e * size, source + (e * 32 + k) * size, size);
-    }
+  EACH_LANE(mask, k) {
+    uint8_t* to = checked(env, space, k, addresses[k], size * count, 1, NULL);
+    for (uint64_t e = 0; e < count; e++) copy(to + e * size, in + (e * 32 + k) * size, size);
   }
 }
 
@@ -121,13 +73,7 @@ void sgrt_load(sg_warp_env* env, uint32_t spec, uint32_t param_bytes, const uint
                uint32_t mask, void* out) {
   uint32_t space = spec & 15, count = spec >> 8;
   const uint8_t* end = env->params + param_bytes;
-#define LOAD(size)                                                \
-  if (space == SPACE_GENERIC && count == 1)                       \
-    load(env, SPACE_GENERIC, size, 1, addresses, mask, out, end); \
-  else if (space == SPACE_SHARED && count == 1)                   \
-    load(env, SPACE_SHARED, size, 1, addresses, mask, out, end);  \
-  else                                                            \
-    load(env, space, size, count, addresses, mask, out, end)
+#define LOAD(size) load(env, space, size, count, addresses, mask, out, end)
   BY_SIZE(LOAD)
 #undef LOAD
 }
@@ -135,13 +81,7 @@ void sgrt_load(sg_warp_env* env, uint32_t spec, uint32_t param_bytes, const uint
 void sgrt_store(sg_warp_env* env, uint32_t spec, const uint64_t* addresses, uint32_t mask,
                 const void* in) {
   uint32_t space = spec & 15, count = spec >> 8;
-#define STORE(size)                                          \
-  if (space == SPACE_GENERIC && count == 1)                  \
-    store(env, SPACE_GENERIC, size, 1, addresses, mask, in); \
-  else if (space == SPACE_SHARED && count == 1)              \
-    store(env, SPACE_SHARED, size, 1, addresses, mask, in);  \
-  else                                                       \
-    store(env, space, size, count, addresses, mask, in)
+#define STORE(size) store(env, space, size, count, addresses, mask, in)
   BY_SIZE(STORE)
 #undef STORE
 }
