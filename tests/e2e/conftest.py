@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from docs.tutorial.catalogue import ROOT, Workshop, front_end_settings, prepare
+from tests.fakes.sanitizers import sanitizer_settings
 
 BUILD = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release")
 """The build under test; `make test-asan` names another."""
-
-
-def sanitizer_settings(build: Path) -> dict[str, str]:
-    """What an ordinary program needs in order to load libraries built with AddressSanitizer."""
-    if "HEADRACE_SANITIZE:STRING=address" not in (build / "CMakeCache.txt").read_text():
-        return {}
-    libraries = []
-    for name in ("libasan.so", "libubsan.so"):
-        command = ["g++", f"-print-file-name={name}"]
-        found = subprocess.run(command, check=True, capture_output=True, text=True)
-        libraries.append(found.stdout.strip())
-    return {
-        "LD_PRELOAD": ":".join(libraries),
-        # leaks would be those of the front ends and of Python
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    }
 
 
 @pytest.fixture(scope="session")

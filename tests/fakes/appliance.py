@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from security.pki import CertificateAuthority, write_client_folder
+from tests.fakes.sanitizers import sanitizer_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release")
@@ -127,7 +128,8 @@ class Appliance:
             self._process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**_inherited(), **self._environment},
+                # The daemon loads the software GPU's NVML into its Python.
+                env={**_inherited(), **sanitizer_settings(self.build), **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -165,7 +167,11 @@ class Appliance:
 
     def environment(self) -> dict[str, str]:
         """The environment in which the client's programs run."""
-        return {**_inherited(), "HEADRACE_CONFIG": os.fspath(self.config)}
+        return {
+            **_inherited(),
+            **sanitizer_settings(self.build),
+            "HEADRACE_CONFIG": os.fspath(self.config),
+        }
 
     def run(
         self,
