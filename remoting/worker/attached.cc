@@ -2,6 +2,9 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "common/clock.h"
@@ -15,13 +18,29 @@ namespace {
 constexpr std::size_t turn_bytes = 1 << 20;
 // §7.7: a client that does not read its replies is cut off.
 constexpr std::size_t max_unread = 64 << 20;
-constexpr std::uint64_t max_stall_ns = 120ull * 1'000'000'000;
+constexpr std::uint64_t default_stall_seconds = 120;
 // Of one BlobData (messages.toml), which is read by hand.
 constexpr std::size_t max_blob_data = 1'048'544;
 // Beyond this no further frames are taken: answers have to leave first.
 constexpr std::size_t output_high = 4 << 20;
 
+// The administrator may set another time for the workers of an appliance.
+std::uint64_t stall_seconds() {
+  constexpr std::uint64_t longest = 86'400;
+  const char* text = std::getenv("HEADRACE_STALL_SECONDS");
+  const std::uint64_t wanted = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+  return wanted == 0 ? default_stall_seconds : std::min(wanted, longest);
+}
+
 }  // namespace
+
+AttachedLoop::AttachedLoop(Connection& connection, BrokerClient& broker, WaiterPool& pool,
+                           Session& session)
+    : connection_(connection),
+      broker_(broker),
+      pool_(pool),
+      session_(session),
+      stall_seconds_(stall_seconds()) {}
 
 Ending AttachedLoop::run() {
   last_progress_ns_ = monotonic_ns();
@@ -193,8 +212,8 @@ void AttachedLoop::write_some() {
   const std::uint64_t now = monotonic_ns();
   if (wrote || !stalled_) last_progress_ns_ = now;
   stalled_ = !out.empty();
-  if (stalled_ && now - last_progress_ns_ > max_stall_ns) {
-    end(Ending::lost("the client has read nothing for 120 s"));
+  if (stalled_ && now - last_progress_ns_ > stall_seconds_ * 1'000'000'000) {
+    end(Ending::lost("the client has read nothing for " + std::to_string(stall_seconds_) + " s"));
   }
   if (out.pending_bytes() > max_unread) {
     end(Ending::lost("the client does not read: 64 MiB of replies wait"));
@@ -202,7 +221,8 @@ void AttachedLoop::write_some() {
 }
 
 void AttachedLoop::wait(bool may_sleep) {
-  constexpr int stall_check_ms = 10'000;
+  // So that a stall is noticed soon after its time.
+  const int stall_check_ms = static_cast<int>(stall_seconds_ * 1000 / 12);
   const bool writing = !connection_.out().empty() || reads_want_write_;
   const bool reading = may_take_frames();
   pollfd fds[3] = {

@@ -15,8 +15,7 @@ constexpr std::uint32_t max_handles = 1'048'576;
 
 class AttachedLoop {
  public:
-  AttachedLoop(Connection& connection, BrokerClient& broker, WaiterPool& pool, Session& session)
-      : connection_(connection), broker_(broker), pool_(pool), session_(session) {}
+  AttachedLoop(Connection& connection, BrokerClient& broker, WaiterPool& pool, Session& session);
 
   Ending run();
 
@@ -39,6 +38,7 @@ class AttachedLoop {
   BrokerClient& broker_;
   WaiterPool& pool_;
   Session& session_;
+  const std::uint64_t stall_seconds_;
   Writer fields_;  // out fields of the call at hand
   bool ended_ = false;
   Ending ending_;

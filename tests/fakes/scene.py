@@ -39,6 +39,7 @@ class Scene:
         self.visitor = Visitor(appliance, folder)
         self._stack = contextlib.ExitStack()
         self._cookies = itertools.count(1)
+        self._start = 0  # of the guests' part of the log
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -106,7 +107,7 @@ class Scene:
     def guests(self, count: int = 1) -> Iterator[list[dict[str, Any]]]:
         """Inside, guests come. Afterwards all are gone, and the list holds what was logged."""
         lines: list[dict[str, Any]] = []
-        start = self.appliance.log_file.stat().st_size
+        start = self._start = self.appliance.log_file.stat().st_size
         yield lines
         deadline = time.monotonic() + _SECONDS
         while True:
@@ -124,6 +125,13 @@ class Scene:
             text = json.dumps(line)
             assert not any(name in text for name in (CLIENT, USER, HOST, "127.0.0.1")), line
         self.check_the_others()
+
+    def wait_for(self, event: str) -> None:
+        """Inside guests(): until the log has such a line of this time."""
+        deadline = time.monotonic() + _SECONDS
+        while not any(line["event"] == event for line in self._log_since(self._start)):
+            assert time.monotonic() < deadline, f"no {event}"
+            time.sleep(0.01)
 
     def _log_since(self, start: int) -> list[dict[str, Any]]:
         with self.appliance.log_file.open("rb") as file:
