@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/clock.h"
@@ -426,6 +427,15 @@ Connection::Pump Connection::pump() {
 
 // Finds where the payload goes. False: the connection is lost.
 bool Connection::start_frame() {
+  try {
+    return place_frame();
+  } catch (const std::bad_alloc&) {
+    mark_lost("no memory for a reply of " + std::to_string(header_.length) + " bytes");
+    return false;
+  }
+}
+
+bool Connection::place_frame() {
   in_frame_ = true;
   if (!header_.reply() && header_.length > max_control_payload) {
     mark_lost("protocol error: a control message of " + std::to_string(header_.length) + " bytes");

@@ -136,12 +136,15 @@ class Connection {
   template <typename Message>
   bool put_frame(const Message& message, std::uint32_t call) {
     const std::size_t place = pending_.begin(Message::kType, 0, call);
-    if (!message.encode(pending_.out())) {
-      pending_.drop(place);
-      return false;
+    try {
+      if (message.encode(pending_.out())) {
+        pending_.end(place);
+        return true;
+      }
+    } catch (...) {  // no memory: half a frame must not be written
     }
-    pending_.end(place);
-    return true;
+    pending_.drop(place);
+    return false;
   }
   bool after_append(std::size_t waiting);
   bool write_outgoing();
@@ -156,6 +159,7 @@ class Connection {
   Pump pump();  // by the holder of the reader role
   Pump read_stream(std::span<std::uint8_t> into, std::size_t& got);
   bool start_frame();
+  bool place_frame();
   bool find_room(Waiter& waiter, std::uint32_t length);
   bool finish_frame();
   bool handle_control();

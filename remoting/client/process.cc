@@ -31,6 +31,7 @@ std::atomic<std::atomic<std::uint32_t>*> g_phase{nullptr};
 // All below is written once under g_mutex, and never freed.
 std::atomic<Process*> g_process{nullptr};
 CUresult g_failure = CUDA_SUCCESS;
+std::atomic<bool> g_failed{false};  // the first attempt did not get as far as a process
 std::mutex& init_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
@@ -139,9 +140,10 @@ CUresult initialise() {
     return state != CUDA_SUCCESS ? state : g_failure;
   }
   const std::lock_guard<std::mutex> lock(init_mutex());
-  if (g_phase.load(std::memory_order_acquire) != nullptr) return g_failure;
+  if (g_failed.load() || g_phase.load(std::memory_order_acquire) != nullptr) return g_failure;
   set_export_hooks();
   g_failure = start();
+  g_failed.store(g_phase.load(std::memory_order_acquire) == nullptr);
   return g_failure;
 }
 

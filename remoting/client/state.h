@@ -76,6 +76,13 @@ struct Context {
   std::atomic<int> attachments{0};    // cuCtxAttach beyond the creation itself
   unsigned api_version = 3020;
 
+  // Uploads that a program may take for done, though they are only under way in the legacy stream:
+  // other streams must be made to wait for them (streams.h).
+  std::atomic<std::uint64_t> uploads{0};
+  std::mutex upload_mutex;
+  std::uint64_t upload_event = 0;  // under upload_mutex: an event of ours, 0 not made yet
+  unsigned upload_event_life = 0;  // under upload_mutex: the context's life it belongs to
+
   CUcontext handle() const { return reinterpret_cast<CUcontext>(id); }
 };
 
@@ -84,6 +91,7 @@ struct Stream {
   Context* context = nullptr;
   unsigned flags = 0;
   int priority = 0;
+  std::atomic<std::uint64_t> seen_uploads{0};  // of its context's
 };
 
 struct Event {

@@ -1,5 +1,9 @@
 #include "client/streams.h"
 
+#include <memory>
+#include <mutex>
+
+#include "client/copies.h"
 #include "client/per_thread.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -25,7 +29,37 @@ CUresult own_stream(std::uint64_t& id) {
   return CUDA_SUCCESS;
 }
 
+// Makes a stream wait for the uploads that it has not waited for yet.
+CUresult wait_for_uploads(Stream& stream) {
+  Context& context = *stream.context;
+  const std::uint64_t uploads = context.uploads.load();
+  if (stream.seen_uploads.exchange(uploads) == uploads) return CUDA_SUCCESS;
+  const std::lock_guard<std::mutex> lock(context.upload_mutex);
+  if (context.upload_event == 0 || context.upload_event_life != context.life.load()) {
+    calls::CuEventCreate create;
+    create.phEvent = process().handles.make(HandleKind::event);
+    create.Flags = CU_EVENT_DISABLE_TIMING;
+    if (const CUresult bad = send_in(context.id, create); bad != CUDA_SUCCESS) return bad;
+    context.upload_event = create.phEvent;
+    context.upload_event_life = context.life.load();
+  }
+  calls::CuEventRecord record;
+  record.hEvent = context.upload_event;
+  record.hStream = 0;
+  if (const CUresult bad = send_in(context.id, record); bad != CUDA_SUCCESS) return bad;
+  calls::CuStreamWaitEvent wait;
+  wait.hStream = stream.id;
+  wait.hEvent = context.upload_event;
+  return send_in(context.id, wait);
+}
+
 }  // namespace
+
+CUresult settle_upload(Context& context, std::uint64_t id) {
+  if (id != 0) return synchronise(context, id);
+  context.uploads.fetch_add(1);
+  return CUDA_SUCCESS;
+}
 
 CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY) {
@@ -34,7 +68,10 @@ CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
   }
   if (stream == CU_STREAM_PER_THREAD) return own_stream(id);
   id = reinterpret_cast<std::uint64_t>(stream);
-  return process().streams.contains(id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  const std::shared_ptr<Stream> known = process().streams.find(id);
+  if (known == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // Other streams wait for the legacy one anyway.
+  return (known->flags & CU_STREAM_NON_BLOCKING) != 0 ? wait_for_uploads(*known) : CUDA_SUCCESS;
 }
 
 ThreadState& ThreadState::of_this_thread() { return per_thread<ThreadState>(); }

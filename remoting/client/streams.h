@@ -13,4 +13,10 @@ namespace headrace::client {
 // made on first use.
 CUresult resolve_stream(CUstream stream, std::uint64_t& id);
 
+// After a copy to the device that the program waited for, on stream `id`. CUDA's copy is done when
+// the call returns, ours may be under way: streams that the legacy stream does not hold back are
+// made to wait for it when they are next used, and a copy on a thread's own stream is waited for
+// here.
+CUresult settle_upload(Context& context, std::uint64_t id);
+
 }  // namespace headrace::client

@@ -98,6 +98,25 @@ TEST_SUITE("streams") {
     CU_OK(cu.cuStreamDestroy_v2(second));
   }
 
+  TEST_CASE("a copy that was waited for is done, also for streams that wait for nothing") {
+    Primary primary;
+    Kernels kernels;
+    Buffer busy(4), from(4), to(4);
+    CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    void* pages = nullptr;
+    CU_OK(cu.cuMemHostAlloc(&pages, 4, 0));
+    for (std::uint32_t i = 1; i < 4; ++i) {
+      *static_cast<std::uint32_t*>(pages) = i;
+      CU_OK(launch_slow(kernels["slow_step"], busy, 3, 1, nullptr));
+      CU_OK(cu.cuMemcpyHtoD_v2(from, pages, 4));
+      CU_OK(cu.cuMemcpyDtoDAsync_v2(to, from, 4, stream));
+      CU_OK(cu.cuStreamSynchronize(stream));
+      CHECK(value_at(to) == i);
+    }
+    CU_OK(cu.cuMemFreeHost(pages));
+    CU_OK(cu.cuStreamDestroy_v2(stream));
+  }
+
   TEST_CASE("work goes on while the caller does") {
     Primary primary;
     Kernels kernels;

@@ -12,33 +12,49 @@ namespace {
 
 std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
-CUresult copy_on(CUstream stream, std::uint64_t destination, Side to, std::uint64_t source,
-                 Side from, std::size_t size) {
+// Whether the caller takes the copy for done when the call returns.
+enum class Wait { no, yes };
+
+CUresult copy_on(CUstream stream, Wait wait, std::uint64_t destination, Side to,
+                 std::uint64_t source, Side from, std::size_t size) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   std::uint64_t id = 0;
   if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
-  return copy(*context, destination, to, source, from, size, id);
+  const CUresult result = copy(*context, destination, to, source, from, size, id);
+  if (result != CUDA_SUCCESS || wait == Wait::no || to == from || to == Side::host) return result;
+  return settle_upload(*context, id);
+}
+
+CUresult copy_to_device(CUstream stream, Wait wait, CUdeviceptr destination, const void* source,
+                        std::size_t size) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  const std::uint64_t from = address_of(source);
+  return copy_on(stream, wait, destination, Side::device, from, side_of(from), size);
+}
+
+CUresult copy_anywhere(CUstream stream, Wait wait, CUdeviceptr destination, CUdeviceptr source,
+                       std::size_t size) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  return copy_on(stream, wait, destination, side_of(destination), source, side_of(source), size);
 }
 
 }  // namespace
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, std::size_t size,
                               CUstream stream) {
-  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
-  const std::uint64_t from = address_of(source);
-  return copy_on(stream, destination, Side::device, from, side_of(from), size);
+  return copy_to_device(stream, Wait::no, destination, source, size);
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::size_t size) {
-  return families::cuMemcpyHtoDAsync_v2(destination, source, size, gen::implicit_stream());
+  return copy_to_device(gen::implicit_stream(), Wait::yes, destination, source, size);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, std::size_t size,
                               CUstream stream) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
   const std::uint64_t to = address_of(destination);
-  return copy_on(stream, to, side_of(to), source, Side::device, size);
+  return copy_on(stream, Wait::no, to, side_of(to), source, Side::device, size);
 }
 
 CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t size) {
@@ -48,17 +64,16 @@ CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t size
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t size,
                               CUstream stream) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
-  return copy_on(stream, destination, Side::device, source, Side::device, size);
+  return copy_on(stream, Wait::no, destination, Side::device, source, Side::device, size);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t size,
                        CUstream stream) {
-  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
-  return copy_on(stream, destination, side_of(destination), source, side_of(source), size);
+  return copy_anywhere(stream, Wait::no, destination, source, size);
 }
 
 CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t size) {
-  return families::cuMemcpyAsync(destination, source, size, gen::implicit_stream());
+  return copy_anywhere(gen::implicit_stream(), Wait::yes, destination, source, size);
 }
 
 }  // namespace headrace::client::families
