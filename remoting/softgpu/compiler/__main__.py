@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remoting.softgpu.compiler.cache import Cache, default_directory
 from remoting.softgpu.compiler.children import Limits
-from remoting.softgpu.compiler.library import Library, LibrarySettings
+from remoting.softgpu.compiler.library import QUICK_FROM, Library, LibrarySettings
 from remoting.softgpu.compiler.service import Lifetime, Service
 from remoting.softgpu.compiler.translator import DEFAULT_TRANSLATOR, Translator
 
@@ -50,9 +50,8 @@ async def _serve(options: argparse.Namespace) -> int:
         wall_seconds=max(60.0, 2.5 * options.cpu_limit),
         memory_bytes=options.memory_limit << 20,
     )
-    library = Library(
-        Translator(options.translator), cache, LibrarySettings(options.device_archive, limits)
-    )
+    settings = LibrarySettings(options.device_archive, limits, quick_from=options.quick_from)
+    library = Library(Translator(options.translator), cache, settings)
     lifetime = Lifetime(keep=options.keep, socket_path=path, lock_path=options.lock)
     service = Service(listener, library, lifetime)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -100,6 +99,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory-limit", type=int, default=4096, help="MiB (%(default)s)")
     parser.add_argument(
         "--device-archive", type=Path, default=ARCHIVE, help="libsoftgpu_device.a (%(default)s)"
+    )
+    parser.add_argument(
+        "--quick-from",
+        type=int,
+        default=QUICK_FROM,
+        help="characters of PTX from which a kernel is compiled quickly first (%(default)s)",
     )
     parser.add_argument("--translator", default=DEFAULT_TRANSLATOR, help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help="append messages to this file (standard error)")

@@ -140,6 +140,8 @@ class Service:
                 return await self._inspect(request)
             if operation == "compile":
                 return await self._compile(request)
+            if operation == "better":
+                return await self._better(request)
             raise BadFrame(f"unknown operation {operation!r}")
         except CompileError as error:
             log.info("%s: %s", error.kind, error.message)
@@ -154,13 +156,24 @@ class Service:
         return Frame({"ok": True, "module": {"hash": name, **module}}, image)
 
     async def _compile(self, request: Frame) -> Frame:
-        module, kernel, opt = (request.header.get(name) for name in ("module", "kernel", "opt"))
-        if not isinstance(module, str) or not isinstance(kernel, str) or not _is_opt(opt):
-            raise BadFrame("compile wants module, kernel and opt (0 to 3, or null)")
+        module, kernel = self._kernel(request)
+        opt, tiers = request.header.get("opt"), request.header.get("tiers", False)
+        if not _is_opt(opt) or type(tiers) is not bool:
+            raise BadFrame("compile wants opt (0 to 3, or null) and tiers (true or false)")
+        code = await self._library.compile(module, kernel, opt, tiers)
+        return Frame({"ok": True, "path": str(code.path), "final": code.final})
+
+    async def _better(self, request: Frame) -> Frame:
+        path = await self._library.better(*self._kernel(request))
+        return Frame({"ok": True, "path": None if path is None else str(path)})
+
+    def _kernel(self, request: Frame) -> tuple[str, str]:
+        module, kernel = (request.header.get(name) for name in ("module", "kernel"))
+        if not isinstance(module, str) or not isinstance(kernel, str):
+            raise BadFrame("a module's hash and a kernel's name are wanted")
         if request.attachment and self._library.hold(request.attachment) != module:
             raise BadFrame("the attached text is of another module")
-        path = await self._library.compile(module, kernel, opt)
-        return Frame({"ok": True, "path": str(path)})
+        return module, kernel
 
     def _end_if_unused(self) -> None:
         if self._lifetime.keep or self._clients or self._ended.is_set():

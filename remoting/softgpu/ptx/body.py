@@ -36,7 +36,7 @@ from .scan import blank_comments
 _SPACE = re.compile(r"\s+")
 _LABEL = re.compile(rf"({IDENT})\s*:(?!:)")
 _TABLE = re.compile(r"\s*\.(branchtargets|calltargets|callprototype)\b([^;]*);")
-_LOC = re.compile(
+LOC = re.compile(
     r"\.loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?)?"
     r"(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?"
 )
@@ -121,7 +121,7 @@ class _BodyParser:
                 pos += 1
             elif match := _LABEL.match(text, pos):
                 pos = self._label(match)
-            elif match := _LOC.match(text, pos) or _PRAGMA.match(text, pos):
+            elif match := LOC.match(text, pos) or _PRAGMA.match(text, pos):
                 pos = match.end()
             elif match := _STATEMENT.match(text, pos):
                 self._statement(text[pos : match.end() - 1], pos)

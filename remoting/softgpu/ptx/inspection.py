@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from .layout import (
@@ -13,6 +14,7 @@ from .layout import (
     parameter_offsets,
 )
 from .model import Function, Module
+from .references import KernelText, kernel_texts
 from .scan import scan_module
 
 
@@ -27,6 +29,10 @@ class KernelInfo:
     local_bytes: int
     max_threads: int
     req_ntid: tuple[int, int, int]
+    code: str
+    """Digest of everything that its machine code depends on."""
+    text_bytes: int
+    """Size of its text, with that of the functions it may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class ModuleInfo:
     unresolved: list[str] = field(default_factory=list)
 
 
-def _kernel(module: Module, function: Function) -> KernelInfo:
+def _kernel(module: Module, function: Function, made_from: KernelText) -> KernelInfo:
     params, size = parameter_offsets(function)
     limit = function.max_ntid if any(function.max_ntid) else function.req_ntid
     assert function.body is not None
@@ -89,6 +95,8 @@ def _kernel(module: Module, function: Function) -> KernelInfo:
         align_up(local, 16),
         limit[0] * limit[1] * limit[2],
         function.req_ntid,
+        made_from.digest,
+        made_from.size,
     )
 
 
@@ -110,22 +118,12 @@ def inspect_module(text: str) -> ModuleInfo:
     module = scan_module(text)
     layout = globals_layout(module)
     image, relocations = globals_image(module, layout)
-    kernels = [_kernel(module, f) for f in module.functions.values() if f.entry]
+    texts = kernel_texts(module, layout)
+    kernels = [_kernel(module, f, texts[f.name]) for f in module.functions.values() if f.entry]
     known = {k.name: k for k in kernels}
     for alias, name in module.aliases.items():
         if name in known:
-            original = known[name]
-            kernels.append(
-                KernelInfo(
-                    alias,
-                    original.params,
-                    original.param_bytes,
-                    original.static_shared,
-                    original.local_bytes,
-                    original.max_threads,
-                    original.req_ntid,
-                )
-            )
+            kernels.append(dataclasses.replace(known[name], name=alias))
     variables = [
         GlobalInfo(
             name,

@@ -5,6 +5,7 @@ Loaded by the helper under its bare name, with this folder in its path.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import tempfile
@@ -42,6 +43,8 @@ class Kernel:
     local_bytes: int = 32
     max_threads: int = 256
     req_ntid: tuple[int, int, int] = (0, 0, 0)
+    code: str = ""
+    text_bytes: int = 100
 
 
 @dataclass
@@ -75,9 +78,11 @@ class ModuleInfo:
     relocations: list[Relocation] = field(default_factory=lambda: [Relocation(8, "limit", -4)])
 
 
-def _obey(text: str) -> None:
+def _obey(text: str, opt: int) -> None:
     for number, line in enumerate(text.splitlines(), 1):
         order, _, rest = line.partition(" ")
+        if order == "//optimising":  # the rest is an order for compiles that optimise
+            order, _, rest = rest.partition(" ") if opt == 2 else ("", "", "")
         if order == "//count":
             with open(rest, "a") as file:
                 file.write("once\n")
@@ -101,13 +106,18 @@ def inspect_module(text: str) -> ModuleInfo:
     """Describe the kernels of the //kernel lines."""
     if not text.startswith("//fake"):
         raise PtxError("invalid_ptx", "no .version directive", 1)
-    lines = text.splitlines()
-    return ModuleInfo([Kernel(line.split()[1]) for line in lines if line.startswith("//kernel")])
+    lines = [line.split() for line in text.splitlines() if line.startswith("//kernel")]
+    return ModuleInfo([_kernel(text, *words[1:]) for words in lines])
+
+
+def _kernel(text: str, name: str, code: str = "") -> Kernel:
+    """`code` says what the kernel is made from; without it, the whole text."""
+    return Kernel(name, code=f"{name} {code or hashlib.sha256(text.encode()).hexdigest()}")
 
 
 def compile_kernel(text: str, kernel: str, target: TargetSpec) -> bytes:
     """Compile C."""
-    _obey(text)
+    _obey(text, target.opt)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.o"
         done = subprocess.run(
