@@ -25,7 +25,8 @@ generate: setup ## Write committed generated files anew (codec for Python, refer
 build: setup ## Build the native parts into build/release
 	@scripts/build release $(JOBS)
 
-test: build lint typecheck ## Run every test that needs no GPU
+# What lint and typecheck do is done by tests/lint.
+test: build ## Run every test that needs no GPU, the linters included
 	@scripts/test-cpp build/release
 	@$(PYTHON) -m pytest
 
