@@ -248,6 +248,16 @@ void TlsStream::say_done() {
   ERR_clear_error();
 }
 
+void TlsStream::linger(Deadline deadline) {
+  say_done();
+  shutdown(fd(), SHUT_WR);
+  std::uint8_t rest[4096];
+  while (wait_ready(fd(), POLLIN, deadline)) {
+    const ssize_t got = recv(fd(), rest, sizeof rest, 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
+  }
+}
+
 UniqueFd TlsStream::release_socket() {
   SSL_free(ssl_);
   ssl_ = nullptr;
@@ -284,9 +294,11 @@ Io TlsStream::ended(int returned, const char* doing) {
     default:
       break;
   }
-  if (failure_.text.empty()) {
-    failure_ = explain(ERR_peek_error());
-    if (!handshaken_) failure_.text = std::string(doing) + ": " + failure_.text;
+  // A failed write is explained by the alert that a later read finds.
+  if (failure_.text.empty() || failure_.kind == ErrorKind::closed) {
+    Error found = explain(ERR_peek_error());
+    if (!handshaken_) found.text = std::string(doing) + ": " + found.text;
+    if (failure_.text.empty() || found.kind != ErrorKind::closed) failure_ = std::move(found);
   }
   ERR_clear_error();
   return {IoStatus::failed, 0};

@@ -113,7 +113,7 @@ void Connection::close(const Ending& ending) {
       if (tls_->write_all(bytes, Deadline::after_ms(close_ms))) out_.consume(bytes.size());
     }
   }
-  tls_->say_done();
+  tls_->linger(Deadline::after_ms(ending.event == "lost" ? 0 : close_ms));
 }
 
 bool answer_ping(const Frame& frame, FrameWriter& out) {

@@ -20,6 +20,7 @@ namespace headrace::worker {
 namespace {
 
 constexpr int socket_descriptor = 3;
+constexpr std::uint64_t linger_ms = 1'000;
 
 std::string peer_address(int fd) {
   sockaddr_storage address{};
@@ -76,7 +77,9 @@ int run() {
   if (!tls) return report(&*broker, Ending::internal(tls.error().text));
   if (Result<void> shaken = (*tls)->handshake(Deadline::after_ms(introduction->handshake_ms));
       !shaken) {
-    return report(&*broker, {Code::not_permitted, "handshake", shaken.error().text});
+    const int code = report(&*broker, {Code::not_permitted, "handshake", shaken.error().text});
+    (*tls)->linger(Deadline::after_ms(linger_ms));
+    return code;
   }
 
   Connection connection(tls.take());

@@ -150,10 +150,10 @@ class StubAppliance:
         context = tls_context(self.authority.root_pem, certificate, key)
         return DataClient.connect(self.address, context)
 
-    def write_session_file(self, path: Path) -> None:
-        """What a launcher would hand to a program."""
+    def write_session_file(self, path: Path, through: tuple[str, int] | None = None) -> None:
+        """What a launcher would hand to a program; `through` is an address in front of ours."""
         certificate, key = self.credentials()
-        host, port = self.address
+        host, port = through or self.address
         text = (
             f"headrace-session 1\nserver {host}:{port}\nreservation r-1\n"
             f"software {'yes' if self.software else 'no'}\n"
