@@ -80,9 +80,9 @@ class TlsStream {
 
   // Says goodbye (close_notify), once, without waiting for an answer.
   void say_done();
-  // Says goodbye, and reads what the other side still sends until it closes, too, or the deadline is
-  // past: a socket that is closed with unread bytes in it resets the connection, and the last words
-  // (an alert, a Close) may be lost with it.
+  // Says goodbye, and reads what the other side still sends until it closes, too, or the deadline
+  // is past: a socket that is closed with unread bytes in it resets the connection, and the last
+  // words (an alert, a Close) may be lost with it.
   void linger(Deadline deadline);
   // The socket, taken away from TLS: it stays connected, and this stream cannot be used any more.
   UniqueFd release_socket();
