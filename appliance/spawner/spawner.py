@@ -245,7 +245,7 @@ class Spawner:
         assert process.exit is not None
         if process.exit.signal is not None and not process.killed:
             log.error("worker_crashed", reason=str(process.exit), output=process.last_words)
-        elif process.exit.code and not worker.explained and not process.killed:
+        elif process.exit.code and not worker.explained:
             log.warning(
                 "connection_failed",
                 kind="worker",

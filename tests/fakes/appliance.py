@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -199,6 +200,15 @@ class Appliance:
                 if event is None or entry.get("event") == event:
                     lines.append(entry)
         return lines
+
+    def wait_for_log(self, event: str, count: int = 1, seconds: float = 20) -> None:
+        """Return when the log has so many lines of an event. What a connection's end leaves in the
+        log comes after the peer has seen that end."""
+        deadline = time.monotonic() + seconds
+        while len(self.log(event)) < count:
+            if time.monotonic() > deadline:
+                raise ApplianceError(f"no {event} within {seconds} s\n{self._log_tail()}")
+            time.sleep(0.01)
 
     def _log_tail(self) -> str:
         return "\n".join(self.log_file.read_text().splitlines()[-20:])

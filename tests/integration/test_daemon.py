@@ -108,6 +108,7 @@ def ends_with_lines(appliance: Appliance, event: str, count: int = 1) -> Any:
     """Inside, things happen; on leaving, the appliance has ended and the log has the lines."""
     with appliance:
         yield
+        appliance.wait_for_log(event, count)
     lines = appliance.log(event)
     assert len(lines) == count, appliance.log()
 

@@ -85,6 +85,7 @@ def test_a_session_ends_with_its_reservation(
         with visit.session(grant.reservation) as late:
             refused = m.Refuse.decode(late.request(m.Hello(1, 1, 0, ROLE_SESSION, "")).payload)
             assert refused.code == 3
+        appliance.wait_for_log("connection_failed")
     (line,) = appliance.log("connection_failed")
     assert "over" in line["reason"]
 
