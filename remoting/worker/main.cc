@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -50,12 +51,13 @@ int report(BrokerClient* broker, const Ending& ending) {
   return 1;
 }
 
-Ending serve(Connection& connection, BrokerClient& broker, const Introduction& introduction) {
+Ending serve(Connection& connection, BrokerClient& broker, const Introduction& introduction,
+             std::unique_ptr<ServedSession>& served) {
   Ending ending;
   const std::optional<Role> role = hello(connection, broker, introduction, ending);
   if (!role) return ending;
   return *role == Role::agent ? agent_phase(connection, broker, introduction)
-                              : session_phase(connection, broker, introduction);
+                              : session_phase(connection, broker, introduction, served);
 }
 
 int run() {
@@ -83,9 +85,12 @@ int run() {
   }
 
   Connection connection(tls.take());
-  const Ending ending = serve(connection, *broker, *introduction);
+  std::unique_ptr<ServedSession> served;
+  const Ending ending = serve(connection, *broker, *introduction, served);
   connection.close(ending);
-  return report(&*broker, ending);
+  const int code = report(&*broker, ending);
+  free_session(std::move(served), code);
+  return code;
 }
 
 }  // namespace

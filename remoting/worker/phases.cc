@@ -118,22 +118,6 @@ std::optional<Role> hello(Connection& connection, BrokerClient& broker,
 
 namespace {
 
-// Freeing a session's contexts waits for its kernels, and may hang in a driver. The end of the
-// process frees them, too, so it comes in any case.
-constexpr unsigned clean_up_seconds = 10;
-
-void give_up(int) {
-  constexpr char text[] =
-      "headrace-worker: internal: the driver did not let go of the session in time\n";
-  [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, text, sizeof text - 1);
-  _exit(1);
-}
-
-void bound_clean_up() {
-  signal(SIGALRM, give_up);
-  alarm(clean_up_seconds);
-}
-
 // Decodes a request, passes it on encoded anew, and the answer back. False: the connection ends.
 template <typename Request, typename Reply>
 bool pass_on(Connection& connection, BrokerClient& broker, const Frame& frame, const char* name,
@@ -194,8 +178,16 @@ Ending agent_phase(Connection& connection, BrokerClient& broker, const Introduct
   }
 }
 
-Ending session_phase(Connection& connection, BrokerClient& broker,
-                     const Introduction& introduction) {
+ServedSession::ServedSession(std::unique_ptr<DriverTable> loaded,
+                             const std::vector<SessionDevice>& devices,
+                             const std::vector<std::uint64_t>& limits, BrokerClient& broker,
+                             FrameWriter& out)
+    : driver(std::move(loaded)),
+      memory(broker, limits),
+      session(*driver, devices, memory, out, pool, max_handles) {}
+
+Ending session_phase(Connection& connection, BrokerClient& broker, const Introduction& introduction,
+                     std::unique_ptr<ServedSession>& served) {
   Ending ending;
   const Result<Frame> frame = connection.next_frame(
       Phase::session, Deadline::after_ms(introduction.idle_ms), broker, ending);
@@ -214,7 +206,7 @@ Ending session_phase(Connection& connection, BrokerClient& broker,
     connection.refuse(header, Code::internal, error.text, error.hint);
     return Ending::internal(error.text);
   };
-  const Result<std::unique_ptr<DriverTable>> driver = load_driver(*grant);
+  Result<std::unique_ptr<DriverTable>> driver = load_driver(*grant);
   if (!driver) return failed(driver.error());
   const Result<std::vector<SessionDevice>> devices = find_devices(**driver, *grant);
   if (!devices) return failed(devices.error());
@@ -231,12 +223,33 @@ Ending session_phase(Connection& connection, BrokerClient& broker,
   if (!connection.answer(header, attached)) {
     return Ending::lost(connection.tls().failure().text);
   }
-  MemoryAccount memory(broker, limits);
-  WaiterPool pool;
-  Session session(**driver, *devices, memory, connection.out(), pool, max_handles);
-  ending = AttachedLoop(connection, broker, pool, session).run();
-  bound_clean_up();
-  return ending;
+  served =
+      std::make_unique<ServedSession>(driver.take(), *devices, limits, broker, connection.out());
+  return AttachedLoop(connection, broker, served->pool, served->session).run();
+}
+
+namespace {
+
+// Freeing contexts waits for their kernels, and may hang in a driver. The end of the process frees
+// them, too, so it comes in any case.
+constexpr unsigned clean_up_seconds = 10;
+
+void give_up(int) {
+  constexpr char text[] =
+      "headrace-worker: internal: the driver did not let go of the session in time\n";
+  [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(1);
+}
+
+}  // namespace
+
+void free_session(std::unique_ptr<ServedSession> served, int exit_code) {
+  if (served == nullptr) return;
+  if (served->stuck()) _exit(exit_code);
+  signal(SIGALRM, give_up);
+  alarm(clean_up_seconds);
+  served.reset();
+  alarm(0);
 }
 
 }  // namespace headrace::worker
