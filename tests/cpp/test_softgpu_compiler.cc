@@ -170,6 +170,31 @@ TEST_CASE("the command of the build compiles PTX, wherever the program stands") 
   fs::current_path(before);
 }
 
+TEST_CASE("quick code comes first, optimised code is asked for") {
+  Place place;
+  place.settings.compiler += " --quick-from 1";
+  CompilerClient client(place.settings);
+  JitResult<ModuleInfo> module = client.inspect(module_text("//tiers\n"));
+  REQUIRE(module.ok());
+  JitResult<KernelObject> quick = client.compile_in_tiers(module.value(), "first");
+  REQUIRE_MESSAGE(quick.ok(), quick.error().message);
+  CHECK(!quick.value().final);
+  CHECK(run_first(quick.value().path) == 15);
+  std::string path;
+  until([&] {
+    JitResult<std::optional<std::string>> better = client.better(module.value(), "first");
+    REQUIRE_MESSAGE(better.ok(), better.error().message);
+    if (better.value()) path = *better.value();
+    return better.value().has_value();
+  });
+  CHECK(path != quick.value().path);
+  CHECK(run_first(path) == 15);
+  JitResult<KernelObject> now = client.compile_in_tiers(module.value(), "first");
+  REQUIRE(now.ok());
+  CHECK(now.value().final);
+  CHECK(now.value().path == path);
+}
+
 TEST_CASE("the helper is no child of this process") {
   Place place;
   CompilerClient client(place.settings);

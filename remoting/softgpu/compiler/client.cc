@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -147,6 +148,21 @@ class CompilerClient::Impl {
     return trouble("the compile helper ended, or did not answer");
   }
 
+  // A request about a kernel; its error, too, if the reply reports one.
+  JitResult<Reply> request_about(const ModuleInfo& module, std::string_view kernel,
+                                 std::string_view operation, std::string_view more) {
+    std::string header = R"({"op":)" + json::quote(operation) + R"(,"module":)" +
+                         json::quote(module.hash) + R"(,"kernel":)" + json::quote(kernel);
+    if (!more.empty()) header.append(",").append(more);
+    header += "}";
+    JitResult<Reply> reply = request(header, {});
+    if (reply.ok() && reply.value().header["error"]["kind"].text() == "unknown_module" &&
+        module.text)  // another helper than the one that was told the text
+      reply = request(header, *module.text);
+    if (reply.ok() && !reply.value().header["ok"].truth()) return error_of(reply.value().header);
+    return reply;
+  }
+
  private:
   // Of one process. A forked child makes its own and leaves the parent's alone: its mutex may be
   // held, and its connections are closed already.
@@ -223,18 +239,38 @@ JitResult<ModuleInfo> CompilerClient::inspect(std::string_view text) noexcept {
 
 JitResult<std::string> CompilerClient::compile(const ModuleInfo& module, std::string_view kernel,
                                                std::optional<unsigned> opt) noexcept {
+  const char* const kLevels[] = {R"("opt":0)", R"("opt":1)", R"("opt":2)", R"("opt":3)"};
+  JitResult<KernelObject> object =
+      compile(module, kernel, opt ? kLevels[std::min(*opt, 3u)] : R"("opt":null)");
+  if (!object.ok()) return object.error();
+  return std::move(object.value().path);
+}
+
+JitResult<KernelObject> CompilerClient::compile_in_tiers(const ModuleInfo& module,
+                                                         std::string_view kernel) noexcept {
+  return compile(module, kernel, R"("opt":null,"tiers":true)");
+}
+
+JitResult<KernelObject> CompilerClient::compile(const ModuleInfo& module, std::string_view kernel,
+                                                std::string_view wanted) noexcept {
   try {
-    const std::string header = R"({"op":"compile","module":)" + json::quote(module.hash) +
-                               R"(,"kernel":)" + json::quote(kernel) + R"(,"opt":)" +
-                               (opt ? std::to_string(std::min(*opt, 3u)) : "null") + "}";
-    JitResult<Reply> reply = impl_->request(header, {});
-    if (reply.ok() && reply.value().header["error"]["kind"].text() == "unknown_module" &&
-        module.text)  // another helper than the one that was told the text
-      reply = impl_->request(header, *module.text);
+    JitResult<Reply> reply = impl_->request_about(module, kernel, "compile", wanted);
     if (!reply.ok()) return reply.error();
     const json::Value& answer = reply.value().header;
-    if (!answer["ok"].truth()) return error_of(answer);
-    return answer["path"].text();
+    return KernelObject{answer["path"].text(), answer["final"].truth()};
+  } catch (const std::exception&) {
+    return trouble("out of memory");
+  }
+}
+
+JitResult<std::optional<std::string>> CompilerClient::better(const ModuleInfo& module,
+                                                             std::string_view kernel) noexcept {
+  try {
+    JitResult<Reply> reply = impl_->request_about(module, kernel, "better", {});
+    if (!reply.ok()) return reply.error();
+    std::string path = reply.value().header["path"].text();
+    if (path.empty()) return std::optional<std::string>();
+    return std::optional<std::string>(std::move(path));
   } catch (const std::exception&) {
     return trouble("out of memory");
   }

@@ -98,6 +98,12 @@ struct ModuleInfo {
   }
 };
 
+// A kernel's shared object, for KernelImage::load().
+struct KernelObject {
+  std::string path;
+  bool final = true;  // false: made quickly; ask better() for optimised code
+};
+
 struct CompilerSettings {
   std::string compiler;  // "unix:/path", a command, or empty: the one baked in
   std::string cache;     // directory for the helper started on demand; empty: its default
@@ -120,7 +126,20 @@ class CompilerClient {
   JitResult<std::string> compile(const ModuleInfo& module, std::string_view kernel,
                                  std::optional<unsigned> opt = std::nullopt) noexcept;
 
+  // Like compile(), but a large kernel may come as code that was made quickly, while the helper
+  // makes optimised code of it, which computes the same bits.
+  JitResult<KernelObject> compile_in_tiers(const ModuleInfo& module,
+                                           std::string_view kernel) noexcept;
+
+  // The optimised code of a kernel that was not final; no path while it is being made. Does not
+  // wait for it. An error says that there will be none.
+  JitResult<std::optional<std::string>> better(const ModuleInfo& module,
+                                               std::string_view kernel) noexcept;
+
  private:
+  JitResult<KernelObject> compile(const ModuleInfo& module, std::string_view kernel,
+                                  std::string_view wanted) noexcept;
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -121,6 +121,7 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   DeviceMemory* memory = device.memory();
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   Launch launch;
+  function.code().improve(runtime);
   launch.kernel = function.code().compiled();
   launch.grid = request.grid;
   launch.block = request.block;

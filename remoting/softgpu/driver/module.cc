@@ -9,6 +9,10 @@
 namespace headrace::softgpu {
 namespace {
 
+// Optimising a kernel for which quick code comes first takes half a second and more.
+constexpr std::chrono::milliseconds kFirstQuestion{200};
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
+
 // Writes addresses of the instance's own variables into its image.
 CUresult relocate(const ModuleInfo& info, std::uint64_t base, std::vector<std::uint8_t>* image) {
   std::map<std::string, std::uint64_t> addresses;
@@ -34,12 +38,14 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
   std::lock_guard<std::mutex> guard(mutex_);
   if (compiled() != nullptr) return CUDA_SUCCESS;
   if (failure_ == CUDA_SUCCESS) {
-    JitResult<std::string> path = runtime.compiler().compile(module_, info_.name);
+    JitResult<KernelObject> object = runtime.compiler().compile_in_tiers(module_, info_.name);
     std::string why;
-    if (!path.ok()) {
-      failure_ = result_of(path.error());
-      why = path.error().message;
-    } else if ((image_ = KernelImage::load(path.value(), why)) != nullptr) {
+    if (!object.ok()) {
+      failure_ = result_of(object.error());
+      why = object.error().message;
+    } else if ((image_ = KernelImage::load(object.value().path, why)) != nullptr) {
+      improvable_ = !object.value().final;
+      next_question_ = std::chrono::steady_clock::now() + kFirstQuestion;
       desc_.store(image_->desc(), std::memory_order_release);
       return CUDA_SUCCESS;
     } else {
@@ -58,6 +64,27 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
   }
   if (options != nullptr) options->error(failure_text_);
   return failure_;
+}
+
+void KernelCode::improve(Runtime& runtime) {
+  if (!improvable_.load(std::memory_order_acquire)) return;
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !improvable_) return;  // somebody else is asking, or has asked
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  if (now < next_question_) return;
+  next_question_ = now + kBetweenQuestions;
+  JitResult<std::optional<std::string>> path = runtime.compiler().better(module_, info_.name);
+  if (path.ok() && !path.value()) return;
+  improvable_ = false;
+  std::string why;
+  if (!path.ok()) {
+    why = path.error().message;
+  } else if ((optimised_ = KernelImage::load(*path.value(), why)) != nullptr) {
+    desc_.store(optimised_->desc(), std::memory_order_release);
+    log("jit: " + info_.name + ": optimised code from now on");
+    return;
+  }
+  log("jit: " + info_.name + " stays as it was made at first: " + why);
 }
 
 Function::Function(ModulePtr module, KernelCode& code, std::shared_ptr<KernelSettings> settings)

@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +21,8 @@
 namespace headrace::softgpu {
 
 // One kernel of a program. Machine code is made once and kept; so is the reason why it cannot be.
+// A large kernel's first code may have been made quickly; optimised code takes its place at a later
+// launch. Descriptors of both differ in nothing but the code.
 class KernelCode {
  public:
   KernelCode(const ModuleInfo& module, const KernelInfo& info) : module_(module), info_(info) {}
@@ -29,12 +32,17 @@ class KernelCode {
   // Fills `image` or, failing, `options`' error log (options may be null).
   CUresult compile(Runtime& runtime, JitOptions* options);
   const sg_kernel_desc* compiled() const { return desc_.load(std::memory_order_acquire); }
+  // Takes optimised code if it is there by now; asks for it seldom, and never waits for it.
+  void improve(Runtime& runtime);
 
  private:
   const ModuleInfo& module_;
   const KernelInfo& info_;
   std::mutex mutex_;
   std::unique_ptr<KernelImage> image_;
+  std::unique_ptr<KernelImage> optimised_;  // launches of image_ may still be under way
+  std::atomic<bool> improvable_{false};
+  std::chrono::steady_clock::time_point next_question_;
   std::atomic<const sg_kernel_desc*> desc_{nullptr};
   CUresult failure_ = CUDA_SUCCESS;
   std::string failure_text_;
