@@ -67,6 +67,8 @@ def predicate_rows() -> Iterator[Row]:
             "pred",
             lambda a, b, c, h=holds, m=combine: int(m(h(a, b), bool(c))),
         )
+        if number % 2:
+            continue
         # the second destination gets the combination with the negated comparison
         yield Row(
             boolean,
@@ -184,12 +186,12 @@ def tables(rows: list[Row], count: int) -> dict[tuple[str, ...], list[tuple[int,
 
 def test_predicates() -> None:
     rows = list(predicate_rows())
-    assert check(rows, tables(rows, 150)) > 30000
+    assert check(rows, tables(rows, 90)) > 20000
 
 
 def test_set() -> None:
     rows = list(set_rows())
-    assert check(rows, tables(rows, 150)) > 20000
+    assert check(rows, tables(rows, 90)) > 12000
 
 
 def test_selection_and_moves() -> None:

@@ -247,14 +247,14 @@ def test_integers_to_floats() -> None:
 
 def test_floats_to_integers() -> None:
     rows = list(to_integer_rows())
-    assert check(rows, tables(rows, 150)) > 20000
+    assert check(rows, tables(rows, 100)) > 15000
 
 
 def test_between_floats() -> None:
     rows = list(float_rows())
-    assert check(rows, tables(rows, 600)) > 20000
+    assert check(rows, tables(rows, 350)) > 12000
 
 
 def test_packing() -> None:
     rows = list(pack_rows())
-    assert check(rows, tables(rows, 600)) > 8000
+    assert check(rows, tables(rows, 300)) > 4000
