@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from dataclasses import dataclass
 
@@ -15,7 +16,12 @@ from .scan import scan_module
 #: Kernels up to this many instructions are optimised fully; larger ones less, since compile time
 #: grows faster than the gain.
 FULL_OPTIMISATION = 6000
-SOME_OPTIMISATION = 40000
+
+#: Most stack that a kernel may take. Fibers have 1 MiB (exec/fiber.h); the helpers need some too.
+#: Without optimisation every value has a place of its own on the stack, which large kernels exceed.
+STACK_LIMIT = 900 << 10
+
+_TAKE_STACK = re.compile(rb"\x48\x81\xec(.{4})", re.S)  # sub $imm32, %rsp
 
 _lock = threading.Lock()
 _ready = False
@@ -56,9 +62,13 @@ def _machine(cpu: str, features: str, opt: int) -> llvm.TargetMachine:
 
 def optimisation_for(instructions: int) -> int:
     """Optimisation level for a kernel of this size."""
-    if instructions <= FULL_OPTIMISATION:
-        return 2
-    return 1 if instructions <= SOME_OPTIMISATION else 0
+    return 2 if instructions <= FULL_OPTIMISATION else 1
+
+
+def stack_bytes(code: bytes) -> int:
+    """The largest frame in an object; 0 when none is over 128 bytes."""
+    frames = (int.from_bytes(m.group(1), "little", signed=True) for m in _TAKE_STACK.finditer(code))
+    return max((f for f in frames if f % 8 == 0), default=0)
 
 
 def kernel_ir(text: str, kernel: str) -> str:
@@ -71,6 +81,20 @@ def compile_kernel(text: str, kernel: str, target: TargetSpec) -> bytes:
     _initialise()
     ir, instructions = generate(scan_module(text), kernel)
     opt = optimisation_for(instructions) if target.opt is None else target.opt
+    code = _emit(ir, kernel, target, opt)
+    if opt == 0 and stack_bytes(code) > STACK_LIMIT:
+        code = _emit(ir, kernel, target, 1)
+    if stack_bytes(code) > STACK_LIMIT:
+        need = stack_bytes(code) >> 10
+        raise PtxError(
+            "unsupported_form",
+            f"kernel {kernel} is too large: it needs {need} KiB of stack for its registers "
+            f"(at most {STACK_LIMIT >> 10})",
+        )
+    return code
+
+
+def _emit(ir: str, kernel: str, target: TargetSpec, opt: int) -> bytes:
     machine = _machine(target.cpu, target.features, opt)
     try:
         module = llvm.parse_assembly(ir)
