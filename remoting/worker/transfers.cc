@@ -71,11 +71,24 @@ CUresult Uploads::copy(CUdeviceptr to, std::span<const std::uint8_t> from, CUstr
 }
 
 CUresult Uploads::copy_block(CUdeviceptr to, std::span<const std::uint8_t> from, CUstream stream) {
-  const SessionContext& context = session_.current();
-  void* block = take_block(context.handle);
+  void* block = take_block(session_.current().handle);
   if (block == nullptr) return driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream);
   std::memcpy(block, from.data(), from.size());
-  CUresult result = driver_.cuMemcpyHtoDAsync_v2(to, block, from.size(), stream);
+  return arrives_later(block, driver_.cuMemcpyHtoDAsync_v2(to, block, from.size(), stream), stream);
+}
+
+CUresult Uploads::copy_rows(CUDA_MEMCPY3D copy, std::span<const std::uint8_t> from,
+                            CUstream stream) {
+  void* block = from.size() <= block_size ? take_block(session_.current().handle) : nullptr;
+  if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memcpy(block, from.data(), from.size());
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = block;
+  return arrives_later(block, driver_.cuMemcpy3DAsync_v2(&copy, stream), stream);
+}
+
+CUresult Uploads::arrives_later(void* block, CUresult result, CUstream stream) {
+  const SessionContext& context = session_.current();
   CUevent mark = nullptr;
   if (result == CUDA_SUCCESS) result = session_.marks().record(context.handle, stream, mark);
   if (result != CUDA_SUCCESS) {

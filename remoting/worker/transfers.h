@@ -43,6 +43,8 @@ class Uploads {
 
   // In the current context.
   CUresult copy(CUdeviceptr to, std::span<const std::uint8_t> from, CUstream stream);
+  // Rows that lie packed in `from`: at most a frame of them. `copy` has everything but their place.
+  CUresult copy_rows(CUDA_MEMCPY3D copy, std::span<const std::uint8_t> from, CUstream stream);
   // Too many blocks are on their way: no frame is taken until one has arrived.
   bool full() const { return busy_ >= max_busy; }
   void drop_context(std::uint64_t context) { free_.erase(context); }
@@ -53,6 +55,8 @@ class Uploads {
 
   void* take_block(std::uint64_t context);
   CUresult copy_block(CUdeviceptr to, std::span<const std::uint8_t> from, CUstream stream);
+  // Keeps a block until the copy from it, whose enqueuing gave `result`, is done.
+  CUresult arrives_later(void* block, CUresult result, CUstream stream);
 
   const DriverTable& driver_;
   Session& session_;

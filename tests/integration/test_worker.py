@@ -99,6 +99,24 @@ def test_blocks_of_rows_come_packed(client: DataClient) -> None:
     assert reply.data == b"".join(rows) * 2
 
 
+def test_packed_rows_go_to_their_places(client: DataClient) -> None:
+    enter_context(client)
+    _, address = allocate(client, 4096)
+    upload(client, address, bytes(1024))
+    data = bytes(range(1, 21))  # 2 slices of 2 rows of 5 bytes
+    block = (
+        struct.pack("<QBQQQQQQQQQI", 0, 1, 0, 5, 2, address + 3, 64, 4, 5, 2, 2, len(data)) + data
+    )
+    send(client, "cuMemcpy3DAsync_v2", block)
+    reply = download(client, address, 1024)
+    assert (reply.result, reply.deferred) == (0, 0)
+    expected = bytearray(1024)
+    for row in range(4):
+        at = 3 + (row // 2) * 256 + (row % 2) * 64
+        expected[at : at + 5] = data[row * 5 : row * 5 + 5]
+    assert reply.data == bytes(expected)
+
+
 def test_a_launch_needs_handles_of_this_session(client: DataClient) -> None:
     enter_context(client)
     blob, module, function = handle(BLOB), handle(MODULE), handle(FUNCTION)

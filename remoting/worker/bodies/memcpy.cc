@@ -76,14 +76,9 @@ std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t numbe
       if (call.data.size() != call.width * call.height * call.depth) {
         return CUDA_ERROR_INVALID_VALUE;
       }
-      copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-      copy.srcHost = call.data.data();
       copy.srcPitch = call.width;
       copy.srcHeight = call.height;
-      // The frame's bytes are only here until this returns, and how long a driver looks at a
-      // pageable source of several rows is not promised.
-      const CUresult result = session.driver().cuMemcpy3DAsync_v2(&copy, stream);
-      return result == CUDA_SUCCESS ? session.driver().cuStreamSynchronize(stream) : result;
+      return session.uploads().copy_rows(copy, call.data, stream);
     }
     case destination: {
       if (number == 0) return CUDA_ERROR_INVALID_VALUE;
