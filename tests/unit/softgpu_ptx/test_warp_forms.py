@@ -224,6 +224,28 @@ def test_named_barriers() -> None:
     assert out[32:].tolist() == [k + 5 for k in range(32)]
 
 
+def test_arrival_under_a_predicate_that_is_false() -> None:
+    """Two of three warps arrive at the barrier that the third waits at."""
+    body = (
+        PRELUDE
+        + """
+    setp.lt.u32 %p1, %r1, 32; setp.ge.u32 %p2, %r1, 32; setp.lt.u32 %p3, %r1, 64;
+    shl.b32 %r4, %r1, 2; mov.u32 %r5, words; add.u32 %r6, %r5, %r4; st.shared.u32 [%r6], %r2;
+    @%p1 bar.arrive 2, 96;
+    @%p1 bra END;
+    @!%p3 bra WAIT;
+    bar.arrive 2, 96; bra END;
+    WAIT: @!%p2 bar.arrive 2, 96;
+    bar.sync 2, 96; ld.shared.u32 %r8, [%r6+-256]; ld.shared.u32 %r9, [%r6+-128];
+    add.u32 %r8, %r8, %r9; st.global.u32 [%d4], %r8;
+    END:
+    """
+    )
+    out, data = np.zeros(96, "u4"), np.arange(96, dtype="u4")
+    assert run(body, data, out, block=96, locals_=".shared .align 4 .b32 words[96];") == 0
+    assert out[64:].tolist() == [k + k + 32 for k in range(32)]
+
+
 # ---------------------------------------------------------------------- special registers
 def test_special_registers() -> None:
     names = ["tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ntid.z", "ctaid.x", "ctaid.y",

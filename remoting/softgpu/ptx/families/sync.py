@@ -90,8 +90,14 @@ form(*_REDUCE, operands=(3, 4))(_ends_block)
 
 @form("bar{.cta|}.arrive", "barrier{.cta|}.arrive{.aligned|}", operands=2, writes=False)
 def arrive(g: Generator, i: Instr, f: Slots) -> None:
+    b = g.b
     g.flags |= abi.KERNEL_NEEDS_FIBERS
+    yes, no = b.new_label(), b.new_label()
+    b.branch(b.raw(f"icmp ne i32 {g.mask}, 0"), yes, no)
+    b.label(yes)
     g.service("arrive", f"i32 {_uniform(g, i.ops[0])}", f"i32 {_uniform(g, i.ops[1])}")
+    b.jump(no)
+    b.label(no)
 
 
 @form("bar.warp.sync", operands=1, writes=False)
