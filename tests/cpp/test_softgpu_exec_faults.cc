@@ -296,6 +296,39 @@ TEST_CASE("a fault of the program without a handler ends it as ever") {
 }
 
 #ifndef __SANITIZE_THREAD__
+TEST_CASE("a setting limits the time of launches that bring no limit") {
+  struct Case {
+    const char* setting;
+    LaunchStatus endless;
+  };
+  // Without a limit the endless launch is ended by its own.
+  for (const Case& one :
+       {Case{"0.05", LaunchStatus::timeout}, Case{"1e9", LaunchStatus::cancelled},
+        Case{"-1", LaunchStatus::cancelled}, Case{"x", LaunchStatus::cancelled}}) {
+    CAPTURE(one.setting);
+    const pid_t child = fork();  // settings are read once in a process
+    if (child == 0) {
+      setenv("HEADRACE_SOFTGPU_TIMEOUT", one.setting, 1);
+      std::atomic<std::uint32_t> started{0};
+      CancelToken token;
+      TestLaunch launch(endless, {2, 1, 1}, {32, 1, 1}, {address(&started)});
+      launch.launch.cancel = &token;
+      std::thread canceller;
+      if (one.endless == LaunchStatus::cancelled)
+        canceller = std::thread([&] {
+          while (started == 0) std::this_thread::yield();
+          token.cancel();
+        });
+      const bool good = launch.run(1).status == one.endless;
+      if (canceller.joinable()) canceller.join();
+      _exit(good ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+}
+
 TEST_CASE("a forked child has a runtime of its own") {
   std::atomic<bool> stop{false};
   std::thread busy([&] {

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -40,12 +41,23 @@ unsigned threads_setting() {
   return std::clamp(static_cast<unsigned>(CPU_COUNT(&cores)), 1u, kMaxWorkers);
 }
 
+// Of launches that bring no limit of their own; 0 = none.
+std::chrono::milliseconds time_limit_setting() {
+  constexpr double kLongest = 1e6;
+  const char* setting = std::getenv("HEADRACE_SOFTGPU_TIMEOUT");
+  const double seconds = setting != nullptr ? std::strtod(setting, nullptr) : 0;
+  if (!(seconds > 0)) return std::chrono::milliseconds{0};
+  const double milliseconds = std::ceil(std::min(seconds, kLongest) * 1000);
+  return std::chrono::milliseconds{static_cast<std::int64_t>(milliseconds)};
+}
+
 // Everything that has threads or locks. Never destroyed: launches may run while the process ends.
 // A forked child starts with a fresh one, and the parent's is left alone: its threads do not
 // exist there and its locks may be held.
 struct Runtime {
   const unsigned threads = threads_setting();
   const bool one_at_a_time = deterministic();
+  const std::chrono::milliseconds time_limit = time_limit_setting();
   exec::WorkerPool pool{threads - 1};
   exec::Watchdog watchdog;
   std::mutex turn;  // deterministic: held by the launch that runs
@@ -98,7 +110,8 @@ LaunchResult run(const Launch& launch, unsigned threads) noexcept {
     exec::Job job(launch, threads == 0 ? shared->threads : std::min(threads, shared->threads));
     {
       exec::CancelScope cancel(launch.cancel, job);
-      exec::Watchdog::Scope limit(shared->watchdog, job, launch.timeout);
+      exec::Watchdog::Scope limit(shared->watchdog, job,
+                                  launch.timeout.count() > 0 ? launch.timeout : shared->time_limit);
       shared->pool.execute(job);
     }
     return job.result();

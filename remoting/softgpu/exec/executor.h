@@ -56,7 +56,7 @@ struct Launch {
   bool cooperative = false;          // all blocks resident at once, see max_cooperative_blocks()
   std::uint64_t grid_workspace = 0;  // cooperative: 32 zeroed bytes in the arena
   std::uint64_t grid_id = 0;
-  std::chrono::milliseconds timeout{0};  // wall time; 0 = none
+  std::chrono::milliseconds timeout{0};  // wall time; 0 = HEADRACE_SOFTGPU_TIMEOUT
   CancelToken* cancel = nullptr;
 };
 
