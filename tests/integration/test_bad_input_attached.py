@@ -185,6 +185,12 @@ def test_memory_beyond_the_slice_is_refused_and_sizes_do_not_wrap(scene: Scene) 
 # ---------------------------------------------------------------------- blobs
 
 
+def elf(program_headers: int, sections: int) -> bytes:
+    """An ELF header whose tables have no entry and lie where it says."""
+    numbers = (2, 190, 1, 0, program_headers, sections, 0x500550, 64, 56, 0, 64, 0, 0)
+    return b"\x7fELF\2\1\1\x33\7" + bytes(7) + struct.pack("<HHIQQQIHHHHHH", *numbers)
+
+
 def begin(blob: int = handle(BLOB), size: int = 100, raw: int = 100, encoding: int = 0) -> bytes:
     return frame(m.BlobBegin.TYPE, m.BlobBegin(blob, size, raw, encoding).encode())
 
@@ -245,6 +251,16 @@ def test_a_blob_that_lies_ends_the_connection(
         pytest.param(INVALID_HANDLE, [begin(), piece(0, bytes(99))], id="not complete"),
         pytest.param(INVALID_IMAGE, [begin(), piece(0, b"\xff" * 100)], id="noise"),
         pytest.param(INVALID_IMAGE, [begin(size=0, raw=0)], id="empty"),
+        pytest.param(
+            INVALID_IMAGE,
+            [begin(size=64, raw=64), piece(0, elf(1 << 40, 1 << 39))],
+            id="an ELF that seems larger than it is",
+        ),
+        pytest.param(
+            INVALID_IMAGE,
+            [begin(size=64, raw=64), piece(0, elf(0, 64))],
+            id="an ELF whose sections are counted behind it",
+        ),
         pytest.param(
             INVALID_HANDLE, [begin(encoding=1), piece(0, b"\xff" * 100)], id="not compressed"
         ),

@@ -19,17 +19,33 @@ bool elf_within(const std::uint8_t* data, std::size_t size) {
   Elf64_Ehdr header;
   std::memcpy(&header, data, sizeof header);
   if (header.e_ident[EI_CLASS] != ELFCLASS64) return false;
-  if (header.e_phnum != 0 &&
-      (header.e_phentsize != sizeof(Elf64_Phdr) ||
-       !range_within(header.e_phoff, std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr), size))) {
+  // Also a table without entries must lie inside: its place alone may make a reader believe that
+  // the image is larger than it is.
+  if ((header.e_phnum != 0 && header.e_phentsize != sizeof(Elf64_Phdr)) ||
+      !range_within(header.e_phoff, std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr), size)) {
     return false;
   }
-  if (header.e_shnum != 0 &&
-      (header.e_shentsize != sizeof(Elf64_Shdr) ||
-       !range_within(header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr), size))) {
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    std::memcpy(&segment, data + header.e_phoff + i * sizeof segment, sizeof segment);
+    if (!range_within(segment.p_offset, segment.p_filesz, size)) return false;
+  }
+  if (header.e_shoff == 0) return header.e_shnum == 0;
+  if (header.e_shentsize != sizeof(Elf64_Shdr) ||
+      !range_within(header.e_shoff, sizeof(Elf64_Shdr), size)) {
     return false;
   }
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
+  std::uint64_t sections = header.e_shnum;
+  if (sections == 0) {  // more than 16 bits count: the first section says how many
+    Elf64_Shdr first;
+    std::memcpy(&first, data + header.e_shoff, sizeof first);
+    sections = first.sh_size;
+  }
+  if (sections > size / sizeof(Elf64_Shdr) ||
+      !range_within(header.e_shoff, sections * sizeof(Elf64_Shdr), size)) {
+    return false;
+  }
+  for (std::uint64_t i = header.e_shnum == 0 ? 1 : 0; i < sections; ++i) {
     Elf64_Shdr section;
     std::memcpy(&section, data + header.e_shoff + i * sizeof section, sizeof section);
     if (section.sh_type != SHT_NOBITS && !range_within(section.sh_offset, section.sh_size, size)) {
