@@ -118,7 +118,7 @@ CUresult Module::create(Runtime& runtime, const ContextPtr& context, ProgramPtr 
       return result;
     }
     std::size_t given = std::min<std::size_t>(image.size(), info.globals_bytes);
-    std::memcpy(reinterpret_cast<void*>(base), image.data(), given);
+    if (given != 0) std::memcpy(reinterpret_cast<void*>(base), image.data(), given);
     std::memset(reinterpret_cast<char*>(base) + given, 0, info.globals_bytes - given);
   }
   runtime.modules.add(module);
