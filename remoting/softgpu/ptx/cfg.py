@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .errors import UnsupportedForm, invalid
 from .inline import Kernel
-from .model import Guard, Instr, Label, Module, Operand, Pair, Reg, Sym, Vec
+from .model import Guard, Instr, Int, Label, Module, Operand, Pair, Reg, Sym, Vec
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,14 @@ def is_barrier(instr: Instr) -> bool:
 
 
 def member_mask(instr: Instr) -> Operand | None:
-    """The lanes that a synchronising warp operation waits for; always its last operand."""
+    """The lanes that a synchronising warp operation waits for: its last operand, or all."""
     words = instr.form.split(".")
     if instr.guard is not None or "sync" not in words or not instr.ops:
         return None
     if words[0] in ("shfl", "vote", "match", "redux", "elect") or words[:2] == ["bar", "warp"]:
         return instr.ops[-1]
+    if words[0] in ("mma", "ldmatrix", "stmatrix"):
+        return Int(0xFFFFFFFF)
     return None
 
 

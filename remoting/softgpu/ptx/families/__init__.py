@@ -14,6 +14,7 @@ def load_all() -> None:
         floating,
         half,
         integer,
+        matrix,
         memory,
         moves,
         sync,
