@@ -343,11 +343,13 @@ def test_atomics(space: str, guarded: bool) -> None:
         where = f"add.u64 %d22, %d1, {4096 + 64 * k}; add.u64 %d22, %d22, %d21;"
         if space == "shared":
             where = f"mov.u64 %d22, words; add.u64 %d22, %d22, {64 * k}; add.u64 %d22, %d22, %d21;"
-        order = ["", ".relaxed.gpu", ".acq_rel.cta"][k % 3]
+        prefix = ["", ".relaxed.gpu", ".acq_rel.cta"][k % 3] + dot
+        if dot and k % 2:  # as Triton writes it
+            prefix = dot + [".gpu.acq_rel", ".release.cta", ".sys.relaxed"][k % 3]
         guard = "@%p1 " if guarded else ""
         text.append(
             f"{setup} {where} mov.b{width} {r}24, 0;"
-            f"{guard}atom{order}{dot}.{op}.{kind} {r}24, [%d22], {r}20;"
+            f"{guard}atom{prefix}.{op}.{kind} {r}24, [%d22], {r}20;"
             f"st.global.b{width} [%d4+{8 * 32 * k}], {r}24;"
         )
         if op not in ("exch",):

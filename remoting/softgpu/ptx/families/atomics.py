@@ -22,6 +22,11 @@ _SPACE = "{space:.global|.shared|.shared::cta|}"
 _USUAL = _ORDER + _SCOPE + _SPACE
 # the order of older inline assembly
 _SPACE_FIRST = "{space:.global|.shared}{.cta|.gpu|.sys}"
+# Triton writes the space first, then scope and order, or order and scope
+_TRITON = (
+    "{space:.global|.shared}{.cta|.gpu|.sys}{.relaxed|.acquire|.release|.acq_rel}",
+    "{space:.global|.shared}{.relaxed|.acquire|.release|.acq_rel}{.cta|.gpu|.sys}",
+)
 
 _OPERATIONS = (
     "{op:.and|.or|.xor}{type:.b32|.b64}",
@@ -75,7 +80,11 @@ _ADD_LATE = f"atom{{op:.add}}{_LATE_ORDER}{{space:}}{{type:.u32|.s32|.u64}}"
 
 @form(_ADD_LATE, operands=3)
 @form(
-    *(f"atom{kind}{op}" for kind in (_USUAL, _SPACE_FIRST) for op in (*_OPERATIONS, _ATOM_ONLY)),
+    *(
+        f"atom{kind}{op}"
+        for kind in (_USUAL, _SPACE_FIRST, *_TRITON)
+        for op in (*_OPERATIONS, _ATOM_ONLY)
+    ),
     operands=3,
 )
 def atom(g: Generator, i: Instr, f: Slots) -> None:
@@ -83,7 +92,7 @@ def atom(g: Generator, i: Instr, f: Slots) -> None:
     g.write(i.ops[0], f["type"], old)
 
 
-@form(f"atom{_USUAL}{_CAS}", f"atom{_SPACE_FIRST}{_CAS}", operands=4)
+@form(*(f"atom{kind}{_CAS}" for kind in (_USUAL, _SPACE_FIRST, *_TRITON)), operands=4)
 def compare_and_swap(g: Generator, i: Instr, f: Slots) -> None:
     inputs = [_input(g, op, f["type"]) for op in i.ops[2:]]
     g.write(i.ops[0], f["type"], _run(g, i.ops[1], inputs, "cas", f["type"], f["space"]))
