@@ -298,9 +298,7 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return with_context([&](Runtime&, ContextPtr& context) {
     if (limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    std::lock_guard<std::mutex> guard(context->settings_mutex);
-    context->limits[limit] = value;
-    return CUDA_SUCCESS;
+    return context->set_limit(limit, value);
   });
 }
 

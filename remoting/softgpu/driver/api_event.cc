@@ -97,6 +97,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   return with_event(handle, [](Runtime&, EventPtr& event) {
     std::shared_ptr<Event::Record> record = event->current();
     if (record != nullptr && record->operation != nullptr) record->operation->wait();
+    if (ContextPtr context = event->context.lock()) context->output().flush();
     return state_of(event);
   });
 }

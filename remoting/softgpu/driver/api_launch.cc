@@ -135,6 +135,8 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   static std::atomic<std::uint64_t> grid_number{1};
   launch.grid_id = grid_number.fetch_add(1);
   launch.cancel = context.cancel_token();
+  launch.output = &context.output();
+  if ((launch.kernel->flags & SG_KERNEL_USES_HEAP) != 0) launch.heap = context.heap();
   constexpr std::uint64_t kWorkspace = 32;
   if (request.cooperative) {
     launch.grid_workspace = memory->allocate(kWorkspace, context.handle, 0, true);

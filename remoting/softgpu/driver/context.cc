@@ -9,6 +9,8 @@
 namespace headrace::softgpu {
 namespace {
 
+constexpr std::size_t kPrintBytes = std::size_t{1} << 20;
+
 std::uint64_t next_number() {
   static std::atomic<std::uint64_t> number{1};
   return number.fetch_add(1);
@@ -16,7 +18,7 @@ std::uint64_t next_number() {
 
 void set_default_limits(std::size_t* limits) {
   limits[CU_LIMIT_STACK_SIZE] = 1024;
-  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = std::size_t{1} << 20;
+  limits[CU_LIMIT_PRINTF_FIFO_SIZE] = kPrintBytes;
   limits[CU_LIMIT_MALLOC_HEAP_SIZE] = std::size_t{8} << 20;
   limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
   limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
@@ -27,7 +29,11 @@ void set_default_limits(std::size_t* limits) {
 }  // namespace
 
 Context::Context(Runtime& runtime, Device& device, bool primary)
-    : runtime_(runtime), device_(device), primary_(primary), id_(next_number()) {
+    : runtime_(runtime),
+      device_(device),
+      primary_(primary),
+      id_(next_number()),
+      output_(kPrintBytes) {
   set_default_limits(limits);
 }
 
@@ -58,7 +64,35 @@ void Context::reset() {
   std::lock_guard<std::mutex> guard(mutex_);
   legacy_ = nullptr;
   streams_.clear();
+  std::lock_guard<std::mutex> settings_guard(settings_mutex);
+  heap_ = nullptr;  // its memory went with all other memory of the context
+  output_.set_limit(kPrintBytes);
   set_default_limits(limits);
+}
+
+DeviceHeap* Context::heap() {
+  std::lock_guard<std::mutex> guard(settings_mutex);
+  if (heap_ == nullptr) {
+    DeviceMemory* memory = device_.memory();
+    const std::size_t bytes = limits[CU_LIMIT_MALLOC_HEAP_SIZE];
+    const std::uint64_t base = memory != nullptr ? memory->allocate(bytes, handle, 0, true) : 0;
+    if (base == 0) {
+      log("no device memory for a heap of " + std::to_string(bytes) +
+          " bytes; kernels get nothing from malloc");
+      return nullptr;
+    }
+    heap_ = std::make_unique<DeviceHeap>(base, bytes);
+  }
+  return heap_.get();
+}
+
+CUresult Context::set_limit(CUlimit limit, std::size_t value) {
+  std::lock_guard<std::mutex> guard(settings_mutex);
+  // As CUDA: the heap keeps its size once a kernel has used it.
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && heap_ != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) output_.set_limit(value);
+  limits[limit] = value;
+  return CUDA_SUCCESS;
 }
 
 void Context::fail(CUresult error) {
@@ -66,6 +100,12 @@ void Context::fail(CUresult error) {
   if (sticky_.compare_exchange_strong(none, error)) {
     log("context " + std::to_string(id_) + " failed with error " + std::to_string(error));
   }
+}
+
+CUresult Context::reported_error() {
+  const CUresult error = sticky();
+  if (error != CUDA_SUCCESS) output_.flush();
+  return error;
 }
 
 StreamPtr Context::make_stream_locked(unsigned flags, int priority) {
@@ -155,7 +195,10 @@ OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> 
     operation = runtime_.engine().submit(std::move(wrapped), stream->priority, after);
     stream->last = operation;
   }
-  if (settings().launch_blocking) operation->wait();
+  if (settings().launch_blocking) {
+    operation->wait();
+    output_.flush();
+  }
   return operation;
 }
 
@@ -170,6 +213,7 @@ bool Context::idle(const StreamPtr& stream) { return pending(stream).empty(); }
 
 void Context::wait(const StreamPtr& stream) {
   for (const OperationPtr& operation : pending(stream)) operation->wait();
+  output_.flush();
 }
 
 std::vector<OperationPtr> Context::all_pending() {
@@ -187,6 +231,7 @@ std::vector<OperationPtr> Context::all_pending() {
 
 void Context::wait_all() {
   for (const OperationPtr& operation : all_pending()) operation->wait();
+  output_.flush();
 }
 
 }  // namespace headrace::softgpu

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "remoting/softgpu/driver/kernel_output.h"
 #include "remoting/softgpu/driver/work.h"
 #include "remoting/softgpu/exec/executor.h"
 
@@ -78,6 +79,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // The first error that destroyed the context's work; every later call returns it.
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
   void fail(CUresult error);
+  // The same for a call that is about to return it: what kernels said about it comes out first.
+  CUresult reported_error();
 
   StreamPtr legacy_stream();
   StreamPtr thread_stream();  // of the calling thread
@@ -96,6 +99,11 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<OperationPtr> all_pending();
 
   CancelToken* cancel_token() { return cancel_.get(); }
+  // Kernels' printf and assertions; waiting for work writes them out.
+  OutputBuffer& output() { return output_; }
+  // Of malloc in kernels, made when it is first wanted; null when the device has no room for it.
+  DeviceHeap* heap();
+  CUresult set_limit(CUlimit limit, std::size_t value);
 
   // Settings that are only remembered.
   std::mutex settings_mutex;
@@ -117,6 +125,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> active_{false};
   std::atomic<int> sticky_{CUDA_SUCCESS};
   std::unique_ptr<CancelToken> cancel_;
+  OutputBuffer output_;
+  std::unique_ptr<DeviceHeap> heap_;  // guarded by settings_mutex
 
   std::mutex mutex_;
   StreamPtr legacy_;

@@ -120,7 +120,7 @@ CUresult with_context(Body&& body) noexcept {
   return with_runtime([&](Runtime& runtime) -> CUresult {
     ContextPtr context;
     if (CUresult result = runtime.current(&context)) return result;
-    if (CUresult result = context->sticky()) return result;
+    if (CUresult result = context->reported_error()) return result;
     return body(runtime, context);
   });
 }
@@ -132,7 +132,7 @@ CUresult with_stream(CUstream handle, Body&& body) noexcept {
     StreamPtr stream;
     ContextPtr context;
     if (CUresult result = find_stream(runtime, handle, &stream, &context)) return result;
-    if (CUresult result = context->sticky()) return result;
+    if (CUresult result = context->reported_error()) return result;
     return body(runtime, context, stream);
   });
 }

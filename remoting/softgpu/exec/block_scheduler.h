@@ -57,6 +57,7 @@ struct BlockScheduler {
   std::uint32_t warp() const { return where_warp_; }
 
   // For the services.
+  const Launch& launch() const { return launch_; }
   void wait(WarpSlot& self, std::uint32_t id, std::uint32_t count);
   void arrive(WarpSlot& self, std::uint32_t id, std::uint32_t count);
   std::uint32_t reduce(WarpSlot& self, std::uint32_t id, std::uint32_t count, std::uint32_t op,

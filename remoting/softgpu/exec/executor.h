@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "softgpu/exec/device_heap.h"
 #include "softgpu/exec/kernel_abi.h"
 
 namespace headrace::softgpu {
@@ -45,6 +47,16 @@ class CancelToken {
   std::unique_ptr<State> state_;
 };
 
+// Where the words of kernels go. Called by several threads at a time, while run() runs.
+class KernelOutput {
+ public:
+  virtual void print(std::string_view text) noexcept = 0;      // printf
+  virtual void assertion(std::string_view text) noexcept = 0;  // a failed assert; whole lines
+
+ protected:
+  ~KernelOutput() = default;
+};
+
 struct Launch {
   const sg_kernel_desc* kernel = nullptr;
   Dim3 grid, block;
@@ -58,6 +70,8 @@ struct Launch {
   std::uint64_t grid_id = 0;
   std::chrono::milliseconds timeout{0};  // wall time; 0 = HEADRACE_SOFTGPU_TIMEOUT
   CancelToken* cancel = nullptr;
+  KernelOutput* output = nullptr;  // null: nobody reads it
+  DeviceHeap* heap = nullptr;      // of malloc in kernels; null: it has no room
 };
 
 enum class LaunchStatus : std::uint8_t {

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SG_ABI_VERSION 1
+#define SG_ABI_VERSION 2
 #define SG_WARP_SIZE 32
 #define SG_MAX_BARRIERS 16
 
@@ -24,6 +24,7 @@ extern "C" {
 #define SG_KERNEL_NEEDS_FIBERS 0x1u   /* calls barrier*, arrive or yield somewhere */
 #define SG_KERNEL_DYNAMIC_SHARED 0x2u /* refers to .extern .shared memory */
 #define SG_KERNEL_COOPERATIVE 0x4u    /* waits for other blocks of its grid (reads %envreg1/2) */
+#define SG_KERNEL_USES_HEAP 0x8u      /* calls allocate or release */
 
 /* sg_warp_env.flags */
 #define SG_ENV_COOPERATIVE 0x1u /* all blocks of the grid are resident: grid barriers work */
@@ -100,7 +101,23 @@ typedef struct sg_services {
   __attribute__((noreturn))
 #endif
   void (*trap)(sg_warp_env* env, uint32_t kind, uint64_t address);
-  void* reserved[8]; /* NULL: device printf and malloc come here */
+  /* What follows is for the lanes of `mask`, one after the other; arrays have 32 entries. Addresses
+     are generic. */
+  /* vprintf: the arguments lie at arguments[lane], promoted as C promotes them, each at a multiple
+     of its size. results[lane] becomes the number of arguments, -1 without a format. */
+  void (*print)(sg_warp_env* env, uint32_t mask, const uint64_t* formats, const uint64_t* arguments,
+                int32_t* results);
+  /* __assertfail. Ends the launch. Never returns. */
+#if defined(__GNUC__)
+  __attribute__((noreturn))
+#endif
+  void (*assert_fail)(sg_warp_env* env, uint32_t mask, const uint64_t* messages,
+                      const uint64_t* files, const uint32_t* lines, const uint64_t* functions);
+  /* malloc: addresses[lane] becomes 0 when the heap has no room. */
+  void (*allocate)(sg_warp_env* env, uint32_t mask, const uint64_t* sizes, uint64_t* addresses);
+  /* free: of an address that allocate() gave, or 0; another one is an illegal address. */
+  void (*release)(sg_warp_env* env, uint32_t mask, const uint64_t* addresses);
+  void* reserved[4]; /* NULL */
 } sg_services;
 
 typedef void (*sg_kernel_fn)(sg_warp_env* env);
@@ -157,6 +174,11 @@ SG_ABI_ASSERT(offsetof(sg_services, arrive) == 24);
 SG_ABI_ASSERT(offsetof(sg_services, barrier_reduce) == 32);
 SG_ABI_ASSERT(offsetof(sg_services, yield) == 40);
 SG_ABI_ASSERT(offsetof(sg_services, trap) == 48);
+SG_ABI_ASSERT(offsetof(sg_services, print) == 56);
+SG_ABI_ASSERT(offsetof(sg_services, assert_fail) == 64);
+SG_ABI_ASSERT(offsetof(sg_services, allocate) == 72);
+SG_ABI_ASSERT(offsetof(sg_services, release) == 80);
+SG_ABI_ASSERT(sizeof(sg_services) == 120);
 SG_ABI_ASSERT(offsetof(sg_kernel_desc, name) == 8);
 SG_ABI_ASSERT(offsetof(sg_kernel_desc, entry) == 16);
 SG_ABI_ASSERT(offsetof(sg_kernel_desc, static_shared) == 24);

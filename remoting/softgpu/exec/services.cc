@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "softgpu/exec/block_scheduler.h"
+#include "softgpu/exec/device_services.h"
 
 namespace headrace::softgpu::exec {
 
@@ -76,6 +77,10 @@ const sg_services kServices = {
     .barrier_reduce = &barrier_reduce,
     .yield = &yield,
     .trap = &trap,
+    .print = &print,
+    .assert_fail = &assert_fail,
+    .allocate = &allocate,
+    .release = &release,
     .reserved = {},
 };
 

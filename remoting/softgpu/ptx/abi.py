@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 WARP = 32
 
 #: sg_warp_env: field -> offset
@@ -23,11 +23,16 @@ SERVICES = {
     "barrier_reduce": 32,
     "yield": 40,
     "trap": 48,
+    "print": 56,
+    "assert_fail": 64,
+    "allocate": 72,
+    "release": 80,
 }
 
 KERNEL_NEEDS_FIBERS = 1
 KERNEL_DYNAMIC_SHARED = 2
 KERNEL_COOPERATIVE = 4
+KERNEL_USES_HEAP = 8
 
 TRAP_ILLEGAL_ADDRESS = 1
 TRAP_MISALIGNED = 2

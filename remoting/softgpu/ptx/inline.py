@@ -25,6 +25,7 @@ from .model import (
     Operand,
     Pair,
     Reg,
+    Sink,
     Stmt,
     Sym,
     Variable,
@@ -253,7 +254,18 @@ class _Promoter:
                     continue
             self.memory |= _mentioned(op) & params
 
+    def _register(self, operand: Operand, params: set[str]) -> Operand:
+        """What a function of the runtime gets in place of a call parameter."""
+        if not isinstance(operand, Sym) or operand.name not in params - self.memory:
+            return operand
+        name = f"{operand.name}@{operand.offset}"
+        # A result that nobody reads has no register.
+        return Reg(name) if name in self.kernel.regs else Sink()
+
     def _rewrite(self, stmt: Instr, params: set[str]) -> list[Stmt]:
+        if stmt.form.startswith("call."):
+            ops = tuple(self._register(op, params) for op in stmt.ops)
+            return [Instr(stmt.form, ops, stmt.guard, stmt.offset)]
         access = _param_type(stmt.form)
         if access is None:
             return [stmt]

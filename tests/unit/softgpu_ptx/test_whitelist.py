@@ -36,7 +36,8 @@ def test_offsets_are_those_of_the_header() -> None:
     source += [f"CHECK(offsetof(sg_services, {n}) == {o});" for n, o in abi.SERVICES.items()]
     source.append(f"CHECK(sizeof(sg_warp_env) == {abi.ENV_SIZE});")
     source.append(f"CHECK(SG_ABI_VERSION == {abi.ABI_VERSION});")
-    names = {"KERNEL_NEEDS_FIBERS", "KERNEL_DYNAMIC_SHARED", "KERNEL_COOPERATIVE", "TRAP_TRAP",
+    names = {"KERNEL_NEEDS_FIBERS", "KERNEL_DYNAMIC_SHARED", "KERNEL_COOPERATIVE",
+             "KERNEL_USES_HEAP", "TRAP_TRAP",
              "TRAP_ILLEGAL_ADDRESS", "TRAP_MISALIGNED", "TRAP_ASSERT", "TRAP_ILLEGAL_INSTRUCTION"}  # fmt: skip
     source += [f"CHECK(SG_{name} == {getattr(abi, name)});" for name in sorted(names)]
     source += [f"CHECK(SG_REDUCE_{op.upper()} == {value});" for op, value in abi.REDUCE.items()]

@@ -18,5 +18,6 @@ def load_all() -> None:
         memory,
         moves,
         sync,
+        system_calls,
         warp,
     )

@@ -148,22 +148,13 @@ def prefetch(g: Generator, i: Instr, f: Slots) -> None:
 
 @form("trap", "brkpt", operands=0, writes=False)
 def trap(g: Generator, i: Instr, f: Slots) -> None:
-    _trap_if_active(g, abi.TRAP_TRAP)
-
-
-@form("call.__assertfail", operands=(0, 8), writes=False)
-def assert_fail(g: Generator, i: Instr, f: Slots) -> None:
-    _trap_if_active(g, abi.TRAP_ASSERT)
-
-
-def _trap_if_active(g: Generator, kind: int) -> None:
     b = g.b
     if g.guarded:
         yes, no = b.new_label(), b.new_label()
         b.branch(b.raw(f"icmp ne i32 {g.mask}, 0"), yes, no)
         b.label(yes)
-        g.service("trap", f"i32 {kind}", "i64 0")
+        g.service("trap", f"i32 {abi.TRAP_TRAP}", "i64 0")
         b.emit("unreachable")
         b.label(no)
     else:
-        g.trap(kind)
+        g.trap(abi.TRAP_TRAP)
