@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from . import declarations
-from .errors import UnsupportedForm, invalid
+from .errors import PtxError, UnsupportedForm, invalid
 from .literals import IDENT, parse_int, parse_literal
 from .model import (
     TYPE_BYTES,
@@ -31,6 +31,7 @@ from .model import (
     Sym,
     Vec,
 )
+from .pointers import signature
 from .scan import blank_comments
 
 _SPACE = re.compile(r"\s+")
@@ -40,6 +41,10 @@ LOC = re.compile(
     r"\.loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?)?"
     r"(?:\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?"
 )
+_PROTOTYPE = re.compile(
+    r"(?:\(([^)]*)\)\s*)?_\s*(?:\(([^)]*)\))?\s*(?:\.(?:noreturn|abi_\w+)[^.]*)*$"
+)
+_UNNAMED = re.compile(r"(?<![\w$.])_(?![\w$])")
 _PRAGMA = re.compile(r'\.pragma\s+"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
 _STATEMENT = re.compile(r'(?:[^;{}"]+|\{[^;{}]*\})*;')
 _INSTRUCTION = re.compile(
@@ -146,10 +151,26 @@ class _BodyParser:
             self.items.append(Label(self._declare(name, pos)))
             return match.end()
         unique = self._declare(name, pos)
+        targets = [t.strip() for t in table.group(2).split(",")]
         if table.group(1) == "branchtargets":
-            targets = [t.strip() for t in table.group(2).split(",")]
             self.tables.append((unique, self.scope, targets, pos))
+        elif table.group(1) == "calltargets":
+            self.function.call_targets[unique] = tuple(targets)
+        else:
+            self._prototype(unique, table.group(2), pos)
         return table.end()
+
+    def _prototype(self, name: str, text: str, pos: int) -> None:
+        match = _PROTOTYPE.match(text.strip())
+        if match is None:
+            raise invalid(f"cannot read the prototype {name}", self.line(pos))
+        returns, params = (
+            declarations.parse_parameters(
+                _UNNAMED.sub("unnamed", part or ""), self.base + pos, self.line(pos)
+            )
+            for part in match.groups()
+        )
+        self.function.prototypes[name] = signature(returns, params)
 
     def _statement(self, text: str, pos: int) -> None:
         if text.startswith(".reg"):
@@ -290,6 +311,9 @@ def parse_body(module: Module, function: Function) -> None:
     """Fill ``regs``, ``vars``, ``stmts`` and ``tables`` of a function; once."""
     if function.parsed:
         return
+    if function.broken:
+        where = module.line(function.offset)
+        raise PtxError("unsupported_form", f"function {function.name}: {function.broken}", where)
     if function.body is None:
         raise invalid(f"function {function.name} has no body", module.line(function.offset))
     _BodyParser(module, function).parse()

@@ -135,22 +135,13 @@ def _flatten(value: Nested, dims: list[int]) -> list[str]:
 def _initialise(variable: Variable, text: str, dims: list[int], vector: int, line: int) -> None:
     shape = dims if vector == 1 else [*dims, vector]
     values = _flatten(_nested(text, line), shape)
-    size = TYPE_BYTES[variable.type]
-    items: list[int | InitRef] = []
-    masked: list[tuple[int, InitRef]] = []
-    for value in values:
-        entry = _value(value.strip(), variable.type, line)
-        if isinstance(entry, tuple) and not isinstance(entry, InitRef):
-            shift, reference = entry
-            masked.append((shift, reference))
-            items.append(0)
-            _join_masked(items, masked, line)
-        else:
-            if masked:
-                raise PtxError("unsupported_form", "part of an address in an initialiser", line)
-            items.append(entry)
-    if masked:
-        raise PtxError("unsupported_form", "part of an address in an initialiser", line)
+    items: list[int | InitRef] = [0] * len(values)
+    try:
+        items = _items(values, variable.type, line)
+    except PtxError as error:
+        if error.kind != "unsupported_form":
+            raise
+        variable.broken = error.message
     count = vector
     for dim in dims[1:]:
         count *= dim
@@ -162,7 +153,26 @@ def _initialise(variable: Variable, text: str, dims: list[int], vector: int, lin
         raise invalid(f"{variable.name} has more initial values than elements", line)
     variable.count = count
     variable.init = tuple(items)
-    variable.init_bytes = size
+    variable.init_bytes = TYPE_BYTES[variable.type]
+
+
+def _items(values: list[str], type_name: str, line: int) -> list[int | InitRef]:
+    items: list[int | InitRef] = []
+    masked: list[tuple[int, InitRef]] = []
+    for value in values:
+        entry = _value(value.strip(), type_name, line)
+        if isinstance(entry, tuple) and not isinstance(entry, InitRef):
+            shift, reference = entry
+            masked.append((shift, reference))
+            items.append(0)
+            _join_masked(items, masked, line)
+        else:
+            if masked:
+                raise PtxError("unsupported_form", "part of an address in an initialiser", line)
+            items.append(entry)
+    if masked:
+        raise PtxError("unsupported_form", "part of an address in an initialiser", line)
+    return items
 
 
 def _join_masked(items: list[int | InitRef], masked: list[tuple[int, InitRef]], line: int) -> None:

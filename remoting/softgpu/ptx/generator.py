@@ -14,6 +14,7 @@ from .inline import Kernel
 from .layout import GlobalsLayout, KernelLayout
 from .literals import f32_bits
 from .model import TYPE_BYTES, Float, Instr, Int, Module, Not, Operand, Reg, Sink, Sreg, Sym
+from .pointers import function_address, is_function
 
 #: LLVM element type of every PTX type.  Half types and packed pairs travel as integers.
 ELEM = {
@@ -190,6 +191,9 @@ class Generator:
 
     def symbol(self, sym: Sym) -> Value:
         """A variable's address in its own space (i64); .global and .const are generic already."""
+        if is_function(self.module, sym.name) and not sym.offset:
+            name = self.module.aliases.get(sym.name, sym.name)
+            return self.b.const("i64", function_address(name))
         space, b = self.space_of(sym.name), self.b
         if space in ("global", "const"):
             offset = self.globals.offsets[sym.name] + sym.offset

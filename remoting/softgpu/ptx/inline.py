@@ -1,8 +1,9 @@
 """From an entry to one flat body: calls are expanded in place, call parameters become registers.
 
-Every device function is expanded at each call (recursion and function pointers are refused by
-name).  Parameter variables of calls are per-lane storage; where all accesses agree on offsets and
-sizes they become registers, otherwise local memory.
+Every device function is expanded at each call (recursion is refused by name); a call through a
+pointer is a choice between the functions that it may mean.  Parameter variables of calls are
+per-lane storage; where all accesses agree on offsets and sizes they become registers, otherwise
+local memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .model import (
     Function,
     Guard,
     Instr,
+    Int,
     Label,
     Module,
     Not,
@@ -31,9 +33,16 @@ from .model import (
     Variable,
     Vec,
 )
+from .pointers import function_address, signature_of, taken_functions
 
 #: Functions that the runtime provides; the call becomes an instruction of this name.
 EXTERNAL = ("__assertfail", "vprintf", "malloc", "free")
+
+#: Most copies of functions in a kernel that has calls through pointers.
+MOST_COPIES = 4000
+
+#: A pointer that means no function; made here, never by the parser.
+BAD_POINTER = "%badpointer"
 
 #: Instructions made here, never by the parser: moves between registers and call parameters.
 LOAD_PARAM = "%ldparam."
@@ -85,6 +94,13 @@ class _Inliner:
         self.kernel = Kernel(entry)
         self.copies = 0
         self.stack: list[str] = []
+        self.current = entry
+        self.taken: list[str] | None = None
+
+    def next(self) -> int:
+        """A number for names that must not occur twice."""
+        self.copies += 1
+        return self.copies
 
     def expand(self, function: Function, names: Names, end: str | None) -> None:
         """Append the function's statements, renamed; ``end`` is where ``ret`` goes (None: exit)."""
@@ -124,32 +140,85 @@ class _Inliner:
         if not ops:
             raise invalid("call without a function", line)
         callee = ops.pop(0)
-        if not isinstance(callee, Sym):
-            raise UnsupportedForm("call through a function pointer", line)
         arguments: tuple[Operand, ...] = ()
-        if ops:
+        if ops and isinstance(ops[0], Args):
             second = ops.pop(0)
-            if not isinstance(second, Args):
-                raise UnsupportedForm("call through a function pointer", line)
+            assert isinstance(second, Args)
             arguments = second.items
-        name = self.module.aliases.get(callee.name, callee.name)
         after: Label | None = None
         if call.guard is not None:
-            self.copies += 1
-            after = Label(f"call.skip~{self.copies}")
+            after = Label(f"call.skip~{self.next()}")
             skip = Guard(call.guard.reg, not call.guard.negated)
             self.kernel.stmts.append(Instr("bra", (Sym(after.name),), skip, call.offset))
-        function = self.module.functions.get(name)
-        if function is None:
-            if name not in EXTERNAL:
-                raise invalid(f"function {name} is called but not defined", line)
-            self.kernel.stmts.append(
-                Instr(f"call.{name}", (*returns, *arguments), None, call.offset)
-            )
+        if isinstance(callee, Reg):
+            self._by_pointer(call, callee, returns, arguments, ops)
+        elif isinstance(callee, Sym) and not ops:
+            self._by_name(call, callee.name, returns, arguments)
         else:
-            self._inline(function, returns, arguments, line)
+            raise invalid("operands of call", line)
         if after is not None:
             self.kernel.stmts.append(after)
+
+    def _by_name(
+        self,
+        call: Instr,
+        name: str,
+        returns: tuple[Operand, ...],
+        arguments: tuple[Operand, ...],
+    ) -> None:
+        line = self.module.line(call.offset)
+        name = self.module.aliases.get(name, name)
+        function = self.module.functions.get(name)
+        if function is not None:
+            self._inline(function, returns, arguments, line)
+            return
+        if name not in EXTERNAL:
+            raise invalid(f"function {name} is called but not defined", line)
+        self.kernel.stmts.append(Instr(f"call.{name}", (*returns, *arguments), None, call.offset))
+
+    def _by_pointer(
+        self,
+        call: Instr,
+        pointer: Reg,
+        returns: tuple[Operand, ...],
+        arguments: tuple[Operand, ...],
+        rest: list[Operand],
+    ) -> None:
+        """Compare with each function that it may be; lanes with the same one call it together.
+
+        A pointer to anything else ends the launch, as does one that would make the call recursive.
+        """
+        line, statements = self.module.line(call.offset), self.kernel.stmts
+        if len(rest) != 1 or not isinstance(rest[0], Sym):
+            raise invalid("a call through a pointer needs a prototype", line)
+        if self.taken is None:
+            self.taken = taken_functions(self.module)
+        table, names = rest[0].name, self.taken
+        if table in self.current.call_targets:
+            names = [self.module.aliases.get(n, n) for n in self.current.call_targets[table]]
+        elif table not in self.current.prototypes:
+            raise invalid(f"{table} is neither a prototype nor a list of functions", line)
+        done = Label(f"call.done~{self.next()}")
+        for name in names:
+            function = self.module.functions.get(name)
+            if function is None or function.entry or name in self.stack:
+                continue
+            if self.current.prototypes.get(table, signature_of(function)) != signature_of(function):
+                continue
+            if self.copies > MOST_COPIES:
+                raise UnsupportedForm("too many calls through function pointers", line)
+            number = self.next()
+            different, other = f"call.other~{number}", Label(f"call.next~{number}")
+            self.kernel.regs[different] = "pred"
+            address = Int(function_address(name))
+            statements.append(
+                Instr("setp.ne.u64", (Reg(different), pointer, address), None, call.offset)
+            )
+            guard = Guard(different, False)
+            statements.append(Instr("bra", (Sym(other.name),), guard, call.offset))
+            self._inline(function, returns, arguments, line)
+            statements += [Instr("bra", (Sym(done.name),), None, call.offset), other]
+        statements += [Instr(BAD_POINTER, (), None, call.offset), done]
 
     def _inline(
         self,
@@ -165,8 +234,7 @@ class _Inliner:
         if len(formal) != len(actual) or len(returns) != len(function.returns):
             raise invalid(f"call of {function.name} with {len(arguments)} arguments", line)
         parse_body(self.module, function)
-        self.copies += 1
-        suffix = f"~{self.copies}"
+        suffix = f"~{self.next()}"
         names: Names = {}
         for each in (function.regs, function.tables):
             names.update({name: name + suffix for name in each})
@@ -180,9 +248,11 @@ class _Inliner:
                 raise UnsupportedForm(f"call of {function.name} with register arguments", line)
             names[parameter.name] = value.name
         end = f"call.end{suffix}"
+        caller, self.current = self.current, function
         self.stack.append(function.name)
         self.expand(function, names, end)
         self.stack.pop()
+        self.current = caller
         self.kernel.stmts.append(Label(end))
 
 

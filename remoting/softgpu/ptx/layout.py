@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .errors import UnsupportedForm, invalid
 from .inline import Kernel
 from .model import Addr, Args, Function, InitRef, Instr, Module, Operand, Pair, Sym, Variable, Vec
+from .pointers import function_address, is_function
 
 GLOBALS_ALIGN = 256
 
@@ -44,6 +45,8 @@ def globals_layout(module: Module) -> GlobalsLayout:
             continue
         if var.count < 0:
             result.broken[var.name] = "managed variables, textures and surfaces are not supported"
+        elif var.broken:
+            result.broken[var.name] = var.broken
         elif var.linkage == "extern":
             result.broken[var.name] = "external variable without a definition"
         else:
@@ -60,6 +63,8 @@ def globals_layout(module: Module) -> GlobalsLayout:
                 if not isinstance(item, InitRef):
                     continue
                 why = result.broken.get(item.symbol)
+                if is_function(module, item.symbol) and not item.addend:
+                    continue
                 if why is None and item.symbol not in result.offsets:
                     why = f"its initial value is the address of {item.symbol}, which is no variable"
                 if why is not None:
@@ -77,7 +82,12 @@ def globals_image(module: Module, layout: GlobalsLayout) -> tuple[bytes, list[Re
         for k, item in enumerate(var.init):
             place = start + k * var.init_bytes
             if isinstance(item, InitRef):
-                if name not in layout.broken:
+                if name in layout.broken:
+                    continue
+                if is_function(module, item.symbol):
+                    target = module.aliases.get(item.symbol, item.symbol)
+                    image[place : place + 8] = function_address(target).to_bytes(8, "little")
+                else:
                     relocations.append(Relocation(place, item.symbol, item.addend, item.generic))
             else:
                 image[place : place + var.init_bytes] = item.to_bytes(var.init_bytes, "little")

@@ -141,6 +141,8 @@ class Variable:
     init: tuple[int | InitRef, ...] = ()
     init_bytes: int = 0
     unsized: bool = False
+    broken: str = ""
+    """Why its initial value cannot be made; only kernels that use the variable are refused."""
 
     @property
     def size(self) -> int:
@@ -165,7 +167,13 @@ class Function:
     vars: dict[str, Variable] = field(default_factory=dict)
     stmts: list[Stmt] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Functions that calls through pointers may reach, where the text lists them."""
+    prototypes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    """Sizes of the returned values and of the parameters of calls through pointers."""
     parsed: bool = False
+    broken: str = ""
+    """Why it cannot be compiled; only kernels that use it are refused."""
 
 
 @dataclass(slots=True)

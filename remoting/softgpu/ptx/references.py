@@ -15,6 +15,7 @@ from typing import NamedTuple
 from .body import LOC
 from .layout import GlobalsLayout
 from .model import Function, Module
+from .pointers import calls_by_pointer, taken_functions
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -40,6 +41,7 @@ class _References:
         self.layout = layout
         self.known = {*module.functions, *module.variables, *module.aliases}
         self.parts: dict[str, _Part] = {}
+        self.taken: list[str] | None = None
         # isspacep asks about all constants, without naming them.
         constants = [
             (offset, module.variables[name].size)
@@ -72,7 +74,13 @@ class _References:
         variables: set[str] = set()
         aliases: set[str] = set()
         while waiting:
-            for name in self.part(module.functions[waiting.pop()]).names:
+            part = self.part(module.functions[waiting.pop()])
+            names = set(part.names)
+            if calls_by_pointer(part.text.decode("utf-8", "surrogatepass")):
+                if self.taken is None:
+                    self.taken = taken_functions(module)
+                names.update(self.taken)
+            for name in names:
                 if name in module.aliases:
                     aliases.add(name)
                     name = module.aliases[name]

@@ -224,7 +224,7 @@ class _Scanner:
                 else:
                     function.req_ntid = (triple[0], triple[1], triple[2])
             elif name in ("reqnctapercluster", "explicitcluster", "blocksareclusters"):
-                raise PtxError("unsupported_form", f"directive .{name} is not supported", line)
+                function.broken = f"directive .{name} is not supported"
         rest = tail[pos:].strip()
         if rest:
             raise invalid(f"unknown directive {rest.split()[0]} at function {function.name}", line)

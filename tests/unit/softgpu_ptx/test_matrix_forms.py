@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from remoting.softgpu.ptx import UnsupportedForm
+from tests.unit.softgpu_ptx.harness import HERE, Module
 from tests.unit.softgpu_ptx.reference import F16, F64
 from tests.unit.softgpu_ptx.reference import fma as exact_fma
 from tests.unit.softgpu_ptx.test_memory_forms import ILLEGAL, MISALIGNED, kernel, run
@@ -389,3 +390,17 @@ def test_copies_are_checked(to: str, source: str, fault: int) -> None:
 def test_other_products_are_refused_by_name(form: str) -> None:
     with pytest.raises(UnsupportedForm, match=form.replace(".", r"\.")):
         kernel(f"{form} {{%f1}}, {{%r1}}, {{%r1}}, {{%f1}};", 0).load("t")
+
+
+def test_matrix_product_made_by_triton() -> None:
+    """All of it together: pipelined copies, matrix loads and products, 4 warps a block."""
+    rows, columns, depth = 160, 192, 96
+    a = rng(12).standard_normal((rows, depth)).astype("f2")
+    b = rng(13).standard_normal((depth, columns)).astype("f2")
+    c = np.zeros((rows, columns), "f2")
+    module = Module((HERE / "kernels/triton_matmul.ptx").read_text(), opt=0)
+    sizes = [rows, columns, depth, depth, columns, columns]
+    outcome = module.launch("matmul", (3, 3), (128,), [a, b, c, *sizes, 0, 0], shared=32768)
+    assert outcome.kind == 0
+    exact = a.astype("f8") @ b.astype("f8")
+    assert np.all(np.abs(c - exact) <= 2.0**-11 * np.abs(exact) + 2.0**-16)

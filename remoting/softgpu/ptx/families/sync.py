@@ -158,3 +158,9 @@ def trap(g: Generator, i: Instr, f: Slots) -> None:
         b.label(no)
     else:
         g.trap(abi.TRAP_TRAP)
+
+
+@form("%badpointer", operands=0, writes=False)
+def bad_pointer(g: Generator, i: Instr, f: Slots) -> None:
+    """A call through a pointer to no known function; a block of its own, never guarded."""
+    g.trap(abi.TRAP_ILLEGAL_INSTRUCTION)
