@@ -129,7 +129,9 @@ CUresult result_of(Connection::Sent sent) {
   }
 }
 
-std::vector<std::uint8_t>& reply_buffer() { return per_thread<std::vector<std::uint8_t>>(); }
+std::vector<std::uint8_t>& reply_buffer() {
+  return per_thread<std::vector<std::uint8_t>, struct ReplyBuffer>();
+}
 
 bool find_cached(std::span<const std::uint8_t> key, std::vector<std::uint8_t>& fields) {
   Cache& answers = cache();

@@ -74,7 +74,7 @@ CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
   return (known->flags & CU_STREAM_NON_BLOCKING) != 0 ? wait_for_uploads(*known) : CUDA_SUCCESS;
 }
 
-ThreadState& ThreadState::of_this_thread() { return per_thread<ThreadState>(); }
+ThreadState& ThreadState::of_this_thread() { return per_thread<ThreadState, ThreadState>(); }
 
 ThreadState::~ThreadState() {
   // The thread ends; its work does not, so the streams are only given up.

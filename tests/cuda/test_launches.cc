@@ -209,6 +209,11 @@ TEST_SUITE("launches") {
     void* params[] = {&pa, &pb, &pc, &n};
     CU_OK(cu.cuLaunchCooperativeKernel(add, kCount / 256, 1, 1, 256, 1, 1, 0, nullptr, params));
     CHECK(download<float>(c, kCount) == std::vector<float>(kCount, 3.0f));
+    // A size of which nobody asked yet how many blocks fit: the answer must not touch the
+    // parameters.
+    CU_OK(cu.cuMemsetD32_v2(c, 0, kCount));
+    CU_OK(cu.cuLaunchCooperativeKernel(add, kCount / 64, 1, 1, 64, 1, 1, 0, nullptr, params));
+    CHECK(download<float>(c, kCount) == std::vector<float>(kCount, 3.0f));
     CU_IS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
           cu.cuLaunchCooperativeKernel(add, static_cast<unsigned>(blocks * processors) + 1, 1, 1,
                                        256, 1, 1, 0, nullptr, params));

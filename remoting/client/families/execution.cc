@@ -23,7 +23,9 @@ struct Prepared {
   std::span<const std::uint8_t> block;
 };
 
-std::vector<std::uint8_t>& block_storage() { return per_thread<std::vector<std::uint8_t>>(); }
+std::vector<std::uint8_t>& block_storage() {
+  return per_thread<std::vector<std::uint8_t>, struct BlockStorage>();
+}
 
 // CUDA_LAUNCH_BLOCKING makes each launch wait, so that an error shows where it was made.
 bool blocking_launches() {
