@@ -18,6 +18,7 @@ from typing import Any
 from appliance.broker import admission, wire
 from appliance.broker.desk import Desk
 from appliance.broker.permits import PERMITS, Phase
+from appliance.core.account import Process
 from appliance.core.errors import InvalidRequest, NotFound, NotPermitted, PoolError
 from appliance.core.ids import ReservationId, SessionId, WorkerPid, new_session_id
 from appliance.core.placement import Demand
@@ -230,11 +231,17 @@ class WorkerConnection:
 
     # ------------------------------------------------------------------ session
 
+    async def _status(self, message: m.StatusRequest) -> m.StatusReply:
+        assert self._reservation is not None
+        return wire.status_reply(self._desk.pool.alive(self._reservation))
+
     async def _session_request(self, message: m.SessionRequest) -> m.SessionGrant:
         assert self._reservation is not None
         assert self._session is not None
         try:
-            reservation = self._desk.pool.open_session(self._reservation, self._session)
+            reservation = self._desk.pool.open_session(
+                self._reservation, self._session, Process(message.process, message.program)
+            )
         except PoolError as error:
             self._fail(f"refused: {error.message}")
             raise
@@ -322,6 +329,7 @@ _HANDLERS: dict[type[Message], Handler] = {
     m.ListRequest: WorkerConnection._list,
     m.ReserveRequest: WorkerConnection._reserve,
     m.ReleaseRequest: WorkerConnection._release,
+    m.StatusRequest: WorkerConnection._status,
     m.SessionRequest: WorkerConnection._session_request,
     m.MemoryRequest: WorkerConnection._memory,
 }

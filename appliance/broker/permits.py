@@ -27,6 +27,6 @@ PERMITS: Mapping[Phase, frozenset[type[Message]]] = {
     Phase.AGENT: frozenset(
         {*_ALWAYS, m.WorkerReport, m.ListRequest, m.ReserveRequest, m.ReleaseRequest}
     ),
-    Phase.SESSION: frozenset({*_ALWAYS, m.WorkerReport, m.SessionRequest}),
+    Phase.SESSION: frozenset({*_ALWAYS, m.WorkerReport, m.StatusRequest, m.SessionRequest}),
     Phase.ATTACHED: frozenset({*_ALWAYS, m.WorkerReport, m.MemoryRequest}),
 }

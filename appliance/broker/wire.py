@@ -11,6 +11,7 @@ from appliance.core.errors import (
     NotPermitted,
     PoolError,
 )
+from appliance.core.gpu import Slice
 from appliance.core.ids import SessionId
 from appliance.core.placement import Room
 from appliance.core.reservation import Reservation
@@ -29,6 +30,7 @@ _REFUSE_CODES: dict[type[PoolError], int] = {
 }
 
 _MAX_TEXT = 512
+_MAX_PROCESSES = 1024
 
 
 def refuse(error: PoolError) -> m.Refuse:
@@ -82,6 +84,44 @@ def reserve_grant(
             )
             for entry in reservation.slices
         ],
+    )
+
+
+def status_reply(reservation: Reservation) -> m.StatusReply:
+    """What the programs of a reservation may watch of it (PROTOCOL.md §6.2)."""
+    account = reservation.account
+    first = reservation.slices[0].gpu
+    processes = [
+        m.SliceProcess(entry.index, process.pid, held, clip(process.program, 256))
+        for entry in reservation.slices
+        for process, held in account.holders(entry.index)
+    ]
+    return m.StatusReply(
+        reservation=reservation.id,
+        driver=clip(first.driver, 64),
+        cuda_version=first.cuda_version,
+        devices=[
+            _slice_state(entry, min(account.used(entry.index), entry.memory_bytes))
+            for entry in reservation.slices
+        ],
+        processes=processes[:_MAX_PROCESSES],
+    )
+
+
+def _slice_state(entry: Slice, used: int) -> m.SliceState:
+    major, minor = entry.gpu.compute_capability or (0, 0)
+    return m.SliceState(
+        slice_uuid=entry.uuid,
+        pci_domain=entry.pci.domain,
+        pci_bus=entry.pci.bus,
+        pci_device=entry.pci.device,
+        name=clip(entry.gpu.name, 128),
+        memory_bytes=entry.memory_bytes,
+        used_bytes=used,
+        compute_percent=entry.compute_percent,
+        compute_major=major,
+        compute_minor=minor,
+        software=entry.gpu.software,
     )
 
 

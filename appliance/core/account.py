@@ -25,6 +25,14 @@ class Answer:
     limit: int
 
 
+@dataclass(frozen=True)
+class Process:
+    """The program behind a session, as it named itself. For its holder, never for a log line."""
+
+    pid: int
+    program: str
+
+
 class MemoryAccount:
     """Not thread-safe: it lives in the daemon's one event loop."""
 
@@ -32,6 +40,7 @@ class MemoryAccount:
         self._limits = tuple(limits)
         self._overheads = tuple(context_overheads)
         self._shares: dict[SessionId, list[int]] = {}
+        self._processes: dict[SessionId, Process] = {}
 
     @property
     def sessions(self) -> tuple[SessionId, ...]:
@@ -43,7 +52,15 @@ class MemoryAccount:
         shares = sum(share[device] for share in self._shares.values())
         return shares + max(0, len(self._shares) - 1) * self._overheads[device]
 
-    def open_session(self, session: SessionId) -> None:
+    def holders(self, device: int) -> tuple[tuple[Process, int], ...]:
+        """The processes that hold memory of a slice, and how much."""
+        return tuple(
+            (self._processes[session], share[device])
+            for session, share in self._shares.items()
+            if share[device] and session in self._processes
+        )
+
+    def open_session(self, session: SessionId, process: Process | None = None) -> None:
         """Admit a session; NotEnough if its context does not fit beside what is held."""
         if session in self._shares:
             raise InvalidRequest(f"session {session} is open already")
@@ -57,10 +74,13 @@ class MemoryAccount:
                         hint="reserve more memory with -m",
                     )
         self._shares[session] = [0] * len(self._limits)
+        if process:
+            self._processes[session] = process
 
     def close_session(self, session: SessionId) -> None:
         """Give back all that a session held. Closing twice is harmless."""
         self._shares.pop(session, None)
+        self._processes.pop(session, None)
 
     def request(self, session: SessionId, device: int, delta: int) -> Answer:
         """Take memory, or give it back with a negative delta.

@@ -39,6 +39,8 @@ class Gpu:
     cuda_version: int
     software: bool
     state: GpuState = GpuState.READY
+    compute_capability: tuple[int, int] | None = None
+    """Major and minor, where the inventory tells."""
 
     @property
     def largest_slice(self) -> int:

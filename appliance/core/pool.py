@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from appliance.core.account import Answer, MemoryAccount
+from appliance.core.account import Answer, MemoryAccount, Process
 from appliance.core.errors import Busy, NotFound, NotPermitted
 from appliance.core.gpu import Gpu, Slice, slice_pci
 from appliance.core.ids import (
@@ -121,12 +121,14 @@ class Pool:
         self._store.put(reservation.moved_to(state, reason))
         return sessions
 
-    def open_session(self, identifier: ReservationId, session: SessionId) -> Reservation:
+    def open_session(
+        self, identifier: ReservationId, session: SessionId, process: Process | None = None
+    ) -> Reservation:
         """Attach one more process to a reservation."""
         reservation = self.alive(identifier)
         if len(reservation.account.sessions) >= self._max_sessions:
             raise Busy(f"reservation {identifier} has {self._max_sessions} sessions already")
-        reservation.account.open_session(session)
+        reservation.account.open_session(session, process)
         return reservation
 
     def close_session(self, identifier: ReservationId, session: SessionId) -> None:

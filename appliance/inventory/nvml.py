@@ -65,6 +65,9 @@ class NvmlInventory:
             driver=driver,
             cuda_version=cuda_version,
             software=self._software,
+            compute_capability=_if_supported(
+                lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+            ),
         )
 
     @contextlib.contextmanager

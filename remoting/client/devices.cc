@@ -86,17 +86,6 @@ std::string_view trim(std::string_view text) {
 
 }  // namespace
 
-std::string uuid_text(const std::uint8_t* uuid) {
-  std::string text = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    char pair[3];
-    std::snprintf(pair, sizeof pair, "%02x", uuid[i]);
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += pair;
-  }
-  return text;
-}
-
 std::vector<int> visible_devices(const std::vector<protocol::Device>& devices, const char* wanted) {
   std::vector<int> visible;
   if (wanted == nullptr) {

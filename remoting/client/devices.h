@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/uuid.h"
 #include "gen/messages.h"
 
 namespace headrace::client {
@@ -15,9 +16,6 @@ struct Process;
 // null means all; otherwise indices or UUIDs (GPU-…, a unique beginning is enough), of which the
 // first that does not exist hides itself and all after it. A device named twice hides all.
 std::vector<int> visible_devices(const std::vector<protocol::Device>& devices, const char* wanted);
-
-// GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx
-std::string uuid_text(const std::uint8_t* uuid);
 
 // Fills in process.devices with their primary contexts.
 void make_devices(const protocol::Attached& attached, const char* wanted, Process& process);

@@ -24,6 +24,16 @@ constexpr Option list_options[] = {
     {"config", 0, "FOLDER", "client.conf, client.pem, client.key, ca.pem"},
 };
 
+constexpr Option smi_options[] = {
+    {"list-gpus", 'L', nullptr, "one line for each GPU"},
+    {"query", 'q', nullptr, "everything that is known, in lines"},
+    {"query-gpu", 0, "FIELDS", "name,memory.used,…: a line of them for each GPU"},
+    {"query-compute-apps", 0, "FIELDS", "pid,process_name,used_memory,…: one for each process"},
+    {"format", 0, "FORMAT", "of a query: csv[,noheader][,nounits]"},
+    {"id", 'i', "GPU", "only this one: index, UUID or bus id"},
+    {"json", 0, nullptr, "print JSON (schema headrace.smi/1)"},
+};
+
 constexpr Option version_options[] = {
     {"json", 0, nullptr, "print JSON (schema headrace.version/1)"},
 };
@@ -39,6 +49,12 @@ constexpr Command table[] = {
      "  headrace list\n"
      "  headrace list --json\n",
      list_options, false, list_gpus},
+    {"smi", "Show the GPUs of your reservation, and what is taken of them.",
+     "smi [-L | -q | --json | --query-gpu=FIELDS --format=csv] [-i GPU]",
+     "  headrace run -m 2GiB -- headrace smi\n"
+     "  headrace smi -L\n"
+     "  headrace smi --query-gpu=index,name,memory.used,memory.total --format=csv,noheader\n",
+     smi_options, false, show_smi},
     {"version", "Show the version.", "version [--json]", "  headrace version\n", version_options,
      false, show_version},
     {"help", "Explain a command.", "help [COMMAND]", "  headrace help run\n", {}, false, show_help},

@@ -10,6 +10,7 @@ namespace headrace::launcher {
 std::span<const Command> commands();
 
 int run_program(const Values& values, const std::vector<std::string>& rest);
+int show_smi(const Values& values, const std::vector<std::string>& rest);
 int list_gpus(const Values& values, const std::vector<std::string>& rest);
 int show_version(const Values& values, const std::vector<std::string>& rest);
 int show_help(const Values& values, const std::vector<std::string>& rest);

@@ -1,36 +1,14 @@
 // headrace list
-#include <algorithm>
 #include <cstdio>
 
 #include "launcher/commands.h"
 #include "launcher/exit_codes.h"
 #include "launcher/pool.h"
 #include "launcher/sizes.h"
+#include "launcher/text.h"
 
 namespace headrace::launcher {
 namespace {
-
-std::string value_or_empty(const Values& values, const char* name) {
-  const auto found = values.find(name);
-  return found == values.end() ? "" : found->second;
-}
-
-std::string json_text(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 void print_json(const protocol::ListReply& reply) {
   std::printf("{\"schema\": \"headrace.list/1\", \"gpus\": [");
@@ -50,14 +28,6 @@ void print_json(const protocol::ListReply& reply) {
   std::printf("\n]}\n");
 }
 
-// What a server says goes to a terminal: control characters do not.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
-
 void print_table(const protocol::ListReply& reply) {
   std::vector<std::vector<std::string>> rows = {
       {"SERVER", "GPU", "MEMORY", "FREE", "RESERVATIONS", "STATE", "DRIVER", "CUDA"}};
@@ -69,18 +39,7 @@ void print_table(const protocol::ListReply& reply) {
          format_size(gpu.memory_bytes), format_size(gpu.free_bytes),
          std::to_string(gpu.reservations), printable(gpu.state), printable(gpu.driver), cuda});
   }
-  std::vector<std::size_t> widths(rows[0].size());
-  for (const std::vector<std::string>& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    std::printf("%s\n", line.c_str());
-  }
+  std::fputs(format_rows(rows).c_str(), stdout);
 }
 
 }  // namespace

@@ -2,12 +2,9 @@
 // machine has no agent.
 #pragma once
 
-#include <memory>
+#include <utility>
 
-#include "common/errors.h"
-#include "common/framing.h"
-#include "common/tls_stream.h"
-#include "gen/messages.h"
+#include "common/requests.h"
 #include "launcher/config.h"
 
 namespace headrace::launcher {
@@ -22,19 +19,14 @@ class Pool {
   Result<protocol::ReserveGrant> reserve(const protocol::ReserveRequest& request);
 
   // Takes the connection out of our hands and leaves it open.
-  UniqueFd keep() { return tls_->release_socket(); }
+  UniqueFd keep() { return requests_.keep(); }
   // Says goodbye.
-  void close();
+  void close() { requests_.close(); }
 
  private:
-  explicit Pool(std::unique_ptr<TlsStream> tls) : tls_(std::move(tls)) {}
-  template <typename Reply, typename Request>
-  Result<Reply> ask(const Request& request);
-  Result<Frame> receive(std::uint32_t call);
+  explicit Pool(Requests requests) : requests_(std::move(requests)) {}
 
-  std::unique_ptr<TlsStream> tls_;
-  FrameReader in_;
-  std::uint32_t next_call_ = 1;
+  Requests requests_;
 };
 
 extern const char* const build_text;

@@ -17,16 +17,25 @@ struct Permit {
 constexpr Permit permits[] = {
     {Phase::hello, Hello::kType},
 
-    {Phase::agent, ListRequest::kType},    {Phase::agent, ReserveRequest::kType},
-    {Phase::agent, ReleaseRequest::kType}, {Phase::agent, Ping::kType},
-    {Phase::agent, Pong::kType},           {Phase::agent, Close::kType},
+    {Phase::agent, ListRequest::kType},
+    {Phase::agent, ReserveRequest::kType},
+    {Phase::agent, ReleaseRequest::kType},
+    {Phase::agent, Ping::kType},
+    {Phase::agent, Pong::kType},
+    {Phase::agent, Close::kType},
 
-    {Phase::session, Attach::kType},       {Phase::session, Ping::kType},
-    {Phase::session, Pong::kType},         {Phase::session, Close::kType},
+    {Phase::session, StatusRequest::kType},
+    {Phase::session, Attach::kType},
+    {Phase::session, Ping::kType},
+    {Phase::session, Pong::kType},
+    {Phase::session, Close::kType},
 
-    {Phase::attached, SetContext::kType},  {Phase::attached, BlobBegin::kType},
-    {Phase::attached, BlobData::kType},    {Phase::attached, Ping::kType},
-    {Phase::attached, Pong::kType},        {Phase::attached, Close::kType},
+    {Phase::attached, SetContext::kType},
+    {Phase::attached, BlobBegin::kType},
+    {Phase::attached, BlobData::kType},
+    {Phase::attached, Ping::kType},
+    {Phase::attached, Pong::kType},
+    {Phase::attached, Close::kType},
 };
 
 }  // namespace

@@ -186,11 +186,37 @@ ServedSession::ServedSession(std::unique_ptr<DriverTable> loaded,
       memory(broker, limits),
       session(*driver, devices, memory, out, pool, max_handles) {}
 
+namespace {
+
+// Answers what a session asks about its reservation (§6.2). The frame that attaches, or none: the
+// connection has ended.
+std::optional<Frame> watch_until_attach(Connection& connection, BrokerClient& broker,
+                                        const Introduction& introduction, Ending& ending) {
+  bool watching = false;
+  for (;;) {
+    Result<Frame> frame = connection.next_frame(
+        Phase::session, Deadline::after_ms(introduction.idle_ms), broker, ending);
+    if (!frame) {
+      // Who only watches comes back when there is something to ask again.
+      if (watching && ending.event == "timeout") ending = Ending::finished("nobody watches");
+      return std::nullopt;
+    }
+    if (frame->header.type != StatusRequest::kType) return frame.take();
+    watching = true;
+    bool granted = false;
+    if (!pass_on<StatusRequest, StatusReply>(connection, broker, *frame, "StatusRequest", granted,
+                                             ending)) {
+      return std::nullopt;
+    }
+  }
+}
+
+}  // namespace
+
 Ending session_phase(Connection& connection, BrokerClient& broker, const Introduction& introduction,
                      std::unique_ptr<ServedSession>& served) {
   Ending ending;
-  const Result<Frame> frame = connection.next_frame(
-      Phase::session, Deadline::after_ms(introduction.idle_ms), broker, ending);
+  const std::optional<Frame> frame = watch_until_attach(connection, broker, introduction, ending);
   if (!frame) return ending;
   const FrameHeader header = frame->header;
   Attach attach;

@@ -226,6 +226,8 @@ class StubAppliance:
             return self.peer_refusal or m.PeerPermit(principal="c-stub", session="s-1")
         if kind == m.SessionRequest.TYPE:
             return self._grant()
+        if kind == m.StatusRequest.TYPE:
+            return self._status()
         if kind == m.MemoryRequest.TYPE:
             return self._account(m.MemoryRequest.decode(payload), held)
         if kind == m.WorkerReport.TYPE:
@@ -252,6 +254,30 @@ class StubAppliance:
                 )
                 for index, one in enumerate(self.slices)
             ],
+        )
+
+    def _status(self) -> m.StatusReply:
+        return m.StatusReply(
+            reservation="r-1",
+            driver="580.65.06",
+            cuda_version=13000,
+            devices=[
+                m.SliceState(
+                    slice_uuid=bytes([index + 1] * 16),
+                    pci_domain=0,
+                    pci_bus=index + 1,
+                    pci_device=0,
+                    name="Stub GPU",
+                    memory_bytes=one.memory,
+                    used_bytes=self.used.get(index, 0),
+                    compute_percent=100,
+                    compute_major=8,
+                    compute_minor=0,
+                    software=self.software,
+                )
+                for index, one in enumerate(self.slices)
+            ],
+            processes=[],
         )
 
     def _account(self, request: m.MemoryRequest, held: dict[int, int]) -> m.MemoryReply:

@@ -176,6 +176,81 @@ class Device:
 
 
 @dataclass(slots=True)
+class SliceState:
+    """Structure of messages.toml."""
+
+    slice_uuid: bytes
+    pci_domain: int
+    pci_bus: int
+    pci_device: int
+    name: str
+    memory_bytes: int
+    used_bytes: int
+    compute_percent: int
+    compute_major: int
+    compute_minor: int
+    software: bool
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.raw(self.slice_uuid, 16)
+        writer.scalar("i32", self.pci_domain)
+        writer.scalar("i32", self.pci_bus)
+        writer.scalar("i32", self.pci_device)
+        writer.text(self.name, 128)
+        writer.scalar("u64", self.memory_bytes)
+        writer.scalar("u64", self.used_bytes)
+        writer.scalar("u32", self.compute_percent)
+        writer.scalar("i32", self.compute_major)
+        writer.scalar("i32", self.compute_minor)
+        writer.flag(self.software)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            slice_uuid=reader.raw(16),
+            pci_domain=reader.integer("i32"),
+            pci_bus=reader.integer("i32"),
+            pci_device=reader.integer("i32"),
+            name=reader.text(128),
+            memory_bytes=reader.integer("u64"),
+            used_bytes=reader.integer("u64"),
+            compute_percent=reader.integer("u32"),
+            compute_major=reader.integer("i32"),
+            compute_minor=reader.integer("i32"),
+            software=reader.flag(),
+        )
+
+
+@dataclass(slots=True)
+class SliceProcess:
+    """Structure of messages.toml."""
+
+    device: int
+    process: int
+    used_bytes: int
+    program: str
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.scalar("u32", self.device)
+        writer.scalar("u32", self.process)
+        writer.scalar("u64", self.used_bytes)
+        writer.text(self.program, 256)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            device=reader.integer("u32"),
+            process=reader.integer("u32"),
+            used_bytes=reader.integer("u64"),
+            program=reader.text(256),
+        )
+
+
+@dataclass(slots=True)
 class GrantedDevice:
     """Structure of messages.toml."""
 
@@ -770,6 +845,63 @@ class BlobData(Message):
 
 
 @dataclass(slots=True)
+class StatusRequest(Message):
+    """Message 0x0025 of the session phase, sent by client."""
+
+    TYPE: ClassVar[int] = 0x0025
+    PHASE: ClassVar[str] = "session"
+    SENDER: ClassVar[str] = "client"
+    ANSWER: ClassVar[int] = 0x0026
+    OPEN: ClassVar[bool] = True
+
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+        )
+
+
+@dataclass(slots=True)
+class StatusReply(Message):
+    """Message 0x0026 of the session phase, sent by server."""
+
+    TYPE: ClassVar[int] = 0x0026
+    PHASE: ClassVar[str] = "session"
+    SENDER: ClassVar[str] = "server"
+    ANSWER: ClassVar[int] = 0
+    OPEN: ClassVar[bool] = True
+
+    reservation: str
+    driver: str
+    cuda_version: int
+    devices: list[SliceState]
+    processes: list[SliceProcess]
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.text(self.reservation, 64)
+        writer.text(self.driver, 64)
+        writer.scalar("i32", self.cuda_version)
+        writer.items(self.devices, 64, lambda element: element.write(writer))
+        writer.items(self.processes, 1024, lambda element: element.write(writer))
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            reservation=reader.text(64),
+            driver=reader.text(64),
+            cuda_version=reader.integer("i32"),
+            devices=reader.items(64, 61, lambda: SliceState.read(reader)),
+            processes=reader.items(1024, 20, lambda: SliceProcess.read(reader)),
+        )
+
+
+@dataclass(slots=True)
 class WorkerHello(Message):
     """Message 0x0801 of the broker phase, sent by client."""
 
@@ -1086,6 +1218,8 @@ MESSAGES: dict[int, type[Message]] = {
     SetContext.TYPE: SetContext,
     BlobBegin.TYPE: BlobBegin,
     BlobData.TYPE: BlobData,
+    StatusRequest.TYPE: StatusRequest,
+    StatusReply.TYPE: StatusReply,
     WorkerHello.TYPE: WorkerHello,
     WorkerIdentity.TYPE: WorkerIdentity,
     PeerCheck.TYPE: PeerCheck,
