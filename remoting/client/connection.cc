@@ -490,7 +490,8 @@ bool Connection::finish_frame() {
   Waiter* const done = std::exchange(receiver_, nullptr);
   slots_[done->call] = nullptr;
   free_calls_.push_back(done->call);
-  if (free_calls_.size() == 1) slot_freed_.notify_one();
+  // Each freed number may have a waiter of its own: waking for the first alone forgets the others.
+  slot_freed_.notify_one();
   done->done = true;
   done->wake.notify_one();
   return true;
