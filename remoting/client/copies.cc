@@ -56,6 +56,9 @@ Side side_of(std::uint64_t address) {
 Target target_of(std::uint64_t address, std::uint64_t size) {
   const std::optional<MemoryRange> range = process().memory.find(address);
   if (!range) return Target::unknown;
+  if (range->mapped()) {
+    return process().memory.covered(address, size) ? Target::inside : Target::unknown;
+  }
   const bool inside = !range->host() && size <= range->size - (address - range->base);
   return inside ? Target::inside : Target::outside;
 }

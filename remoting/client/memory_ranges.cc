@@ -26,6 +26,35 @@ std::optional<MemoryRange> MemoryRanges::find(std::uint64_t address) const {
   return range;
 }
 
+bool MemoryRanges::covered(std::uint64_t address, std::uint64_t size) const {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  auto at = ranges_.upper_bound(address);
+  if (at == ranges_.begin()) return false;
+  for (--at; at != ranges_.end(); ++at) {
+    const MemoryRange& range = at->second;
+    if (!range.mapped() || !range.accessible || address - range.base >= range.size) return false;
+    const std::uint64_t here = range.size - (address - range.base);
+    if (size <= here) return true;
+    address += here;
+    size -= here;
+  }
+  return false;
+}
+
+void MemoryRanges::take_mapped(std::uint64_t base, std::uint64_t size) {
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  for (auto at = ranges_.lower_bound(base); at != ranges_.end() && at->first - base < size;) {
+    at = at->second.mapped() ? ranges_.erase(at) : std::next(at);
+  }
+}
+
+void MemoryRanges::set_accessible(std::uint64_t base, std::uint64_t size, bool accessible) {
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  for (auto at = ranges_.lower_bound(base); at != ranges_.end() && at->first - base < size; ++at) {
+    if (at->second.mapped()) at->second.accessible = accessible;
+  }
+}
+
 std::optional<MemoryRange> MemoryRanges::take(std::uint64_t base, RangeKind kind) {
   const std::unique_lock<std::shared_mutex> lock(mutex_);
   const auto found = ranges_.find(base);

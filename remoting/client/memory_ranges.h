@@ -11,6 +11,7 @@
 namespace headrace::client {
 
 struct Context;
+struct Device;
 
 enum class RangeKind { device, host_allocated, host_registered };
 
@@ -24,8 +25,13 @@ struct MemoryRange {
   bool pooled = false;       // from a stream-ordered allocator
   bool sync_memops = false;  // pointer attribute
   std::uint64_t module = 0;  // a global variable of this module: lives and goes with it
+  // Virtual memory management: the physical memory that is mapped here, of no context.
+  std::uint64_t physical = 0;
+  Device* mapped_on = nullptr;
+  bool accessible = true;
 
   bool host() const { return kind != RangeKind::device; }
+  bool mapped() const { return physical != 0; }
 };
 
 class MemoryRanges {
@@ -34,6 +40,11 @@ class MemoryRanges {
   bool insert(MemoryRange range);
   // The range that holds the address; its last byte is the last address inside.
   std::optional<MemoryRange> find(std::uint64_t address) const;
+  // Whether a run of device memory lies in ranges that may be accessed and follow each other.
+  bool covered(std::uint64_t address, std::uint64_t size) const;
+  // What is mapped in a run of addresses: taken out, or set accessible or not.
+  void take_mapped(std::uint64_t base, std::uint64_t size);
+  void set_accessible(std::uint64_t base, std::uint64_t size, bool accessible);
   // Takes out the range that starts here, if it is of this nature.
   std::optional<MemoryRange> take(std::uint64_t base, RangeKind kind);
   bool set_sync_memops(std::uint64_t address, bool value);

@@ -19,6 +19,7 @@
 #include "worker/handle_table.h"
 #include "worker/memory_account.h"
 #include "worker/transfers.h"
+#include "worker/virtual_memory.h"
 #include "worker/waiter_pool.h"
 
 namespace headrace::worker {
@@ -151,6 +152,7 @@ class Session {
   Marks& marks() { return marks_; }
   Uploads& uploads() { return uploads_; }
   Downloads& downloads() { return downloads_; }
+  VirtualMemory& virtual_memory() { return virtual_memory_; }
 
  private:
   bool find_object(HandleKind kind, std::uint64_t handle, std::uint64_t& object);
@@ -180,6 +182,7 @@ class Session {
   Marks marks_;
   Uploads uploads_;
   Downloads downloads_;
+  VirtualMemory virtual_memory_;
 };
 
 // Errors after which a context is lost: the flag `sticky` of replies.

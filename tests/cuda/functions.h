@@ -63,19 +63,38 @@
   X(cuLinkComplete) \
   X(cuLinkCreate_v2) \
   X(cuLinkDestroy) \
+  X(cuMemAddressFree) \
+  X(cuMemAddressReserve) \
   X(cuMemAllocAsync) \
+  X(cuMemAllocFromPoolAsync) \
   X(cuMemAllocHost_v2) \
   X(cuMemAllocPitch_v2) \
   X(cuMemAlloc_v2) \
+  X(cuMemCreate) \
   X(cuMemFreeAsync) \
   X(cuMemFreeHost) \
   X(cuMemFree_v2) \
+  X(cuMemGetAccess) \
   X(cuMemGetAddressRange_v2) \
+  X(cuMemGetAllocationGranularity) \
+  X(cuMemGetAllocationPropertiesFromHandle) \
   X(cuMemGetInfo_v2) \
   X(cuMemHostAlloc) \
   X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) \
   X(cuMemHostRegister_v2) \
   X(cuMemHostUnregister) \
+  X(cuMemMap) \
+  X(cuMemPoolCreate) \
+  X(cuMemPoolDestroy) \
+  X(cuMemPoolGetAccess) \
+  X(cuMemPoolGetAttribute) \
+  X(cuMemPoolSetAccess) \
+  X(cuMemPoolSetAttribute) \
+  X(cuMemPoolTrimTo) \
+  X(cuMemRelease) \
+  X(cuMemRetainAllocationHandle) \
+  X(cuMemSetAccess) \
+  X(cuMemUnmap) \
   X(cuMemcpy) \
   X(cuMemcpy2DAsync_v2) \
   X(cuMemcpy2D_v2) \
@@ -110,14 +129,19 @@
   X(cuPointerGetAttribute) \
   X(cuPointerGetAttributes) \
   X(cuStreamAddCallback) \
+  X(cuStreamCopyAttributes) \
   X(cuStreamCreate) \
   X(cuStreamCreateWithPriority) \
   X(cuStreamDestroy_v2) \
+  X(cuStreamGetAttribute) \
   X(cuStreamGetCtx) \
+  X(cuStreamGetDevice) \
   X(cuStreamGetFlags) \
+  X(cuStreamGetId) \
   X(cuStreamGetPriority) \
   X(cuStreamIsCapturing) \
   X(cuStreamQuery) \
+  X(cuStreamSetAttribute) \
   X(cuStreamSynchronize) \
   X(cuStreamWaitEvent)
 // clang-format on

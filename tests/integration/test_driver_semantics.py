@@ -50,6 +50,7 @@ SUITES = [
     "launches",
     "faults",
     "bad handles",
+    "virtual memory",
 ]
 
 

@@ -100,6 +100,7 @@ CUresult cuMemFreeAsync(CUdeviceptr base, CUstream stream) {
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
   const std::optional<MemoryRange> known = process().memory.find(base);
   if (!known || known->base != base || known->host() || known->module != 0 ||
+      known->mapped() ||
       !process().memory.take(base, RangeKind::device)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -215,6 +216,37 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     std::memcpy(value, &number, sizeof number);
   }
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access, std::size_t count) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  calls::CuMemPoolSetAccess call;
+  if (const CUresult bad = to_wire(HandleKind::memory_pool, pool, call.pool); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (const CUresult bad = access_to_wire(access, count, call.access); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  calls::CuMemPoolSetAccess::Reply reply;
+  return trip_in(current_context_id(), call, reply).told();
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  calls::CuMemPoolGetAccess call;
+  if (const CUresult bad = to_wire(HandleKind::memory_pool, pool, call.memPool);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (const CUresult bad = to_wire_device(location->id, call.device); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  calls::CuMemPoolGetAccess::Reply reply;
+  const CUresult result = trip_in(current_context_id(), call, reply).told();
+  if (result == CUDA_SUCCESS) *flags = static_cast<CUmemAccess_flags>(reply.flags);
+  return result;
 }
 
 }  // namespace headrace::client::families

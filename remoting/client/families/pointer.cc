@@ -22,7 +22,7 @@ bool answer(CUpointer_attribute attribute, std::uint64_t address,
   const bool device = range && !range->host();
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      store(data, range ? range->context->handle() : CUcontext{});
+      store(data, range && range->context != nullptr ? range->context->handle() : CUcontext{});
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       store(data, !range
@@ -45,7 +45,9 @@ bool answer(CUpointer_attribute attribute, std::uint64_t address,
       store(data, 0U);
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      store(data, range ? range->context->device->ordinal : -2);  // CU_DEVICE_INVALID
+      store(data, !range            ? -2  // CU_DEVICE_INVALID
+                  : range->mapped() ? range->mapped_on->ordinal
+                                    : range->context->device->ordinal);
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

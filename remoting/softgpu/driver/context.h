@@ -35,6 +35,9 @@ struct Stream {
   bool per_thread = false;
   std::atomic<bool> dead{false};  // its context was reset
   OperationPtr last;              // guarded by the context's mutex
+  // Attributes that are only remembered; guarded by the context's settings_mutex.
+  CUaccessPolicyWindow access_window{};
+  CUsynchronizationPolicy sync_policy = CU_SYNC_POLICY_AUTO;
 
   bool blocking() const { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };

@@ -46,33 +46,67 @@ std::uint64_t DeviceMemory::free_bytes() {
   return std::uint64_t{store_->free_chunks()} * kChunkBytes;
 }
 
-std::uint64_t DeviceMemory::map_chunks(const std::vector<std::uint32_t>& chunks) {
-  std::uint64_t bytes = chunks.size() * kChunkBytes;
-  auto fits = [&](const auto& hole) { return hole.second >= bytes; };
+std::uint64_t DeviceMemory::take_addresses(std::uint64_t bytes, std::uint64_t alignment) {
+  auto fits = [&](const auto& hole) {
+    const std::uint64_t skipped = round_up(hole.first, alignment) - hole.first;
+    return skipped <= hole.second && hole.second - skipped >= bytes;
+  };
   // Next fit: go on where the last one ended.
   auto start = holes_.lower_bound(cursor_);
   auto hole = std::find_if(start, holes_.end(), fits);
   if (hole == holes_.end()) hole = std::find_if(holes_.begin(), start, fits);
-  if (hole == holes_.end() || hole->second < bytes) return 0;
-  std::uint64_t base = hole->first;
-  for (std::size_t i = 0; i < chunks.size();) {
+  if (hole == holes_.end() || !fits(*hole)) return 0;
+  const std::uint64_t low = hole->first, length = hole->second;
+  const std::uint64_t base = round_up(low, alignment);
+  holes_.erase(hole);
+  if (base != low) holes_[low] = base - low;
+  const std::uint64_t left = low + length - (base + bytes);
+  if (left != 0) holes_[base + bytes] = left;
+  cursor_ = base + bytes;
+  return base;
+}
+
+void DeviceMemory::give_addresses(std::uint64_t base, std::uint64_t bytes) {
+  auto hole = holes_.emplace(base, bytes).first;
+  auto next = std::next(hole);
+  if (next != holes_.end() && hole->first + hole->second == next->first) {
+    hole->second += next->second;
+    holes_.erase(next);
+  }
+  if (hole != holes_.begin()) {
+    auto before = std::prev(hole);
+    if (before->first + before->second == hole->first) {
+      before->second += hole->second;
+      holes_.erase(hole);
+    }
+  }
+}
+
+bool DeviceMemory::map_chunks_at(std::uint64_t base, const std::uint32_t* chunks, std::size_t count,
+                                 int protection) {
+  for (std::size_t i = 0; i < count;) {
     std::size_t run = 1;
-    while (i + run < chunks.size() && chunks[i + run] == chunks[i] + run) ++run;
-    void* at = mmap(at_address(base + i * kChunkBytes), run * kChunkBytes, PROT_READ | PROT_WRITE,
+    while (i + run < count && chunks[i + run] == chunks[i] + run) ++run;
+    void* at = mmap(at_address(base + i * kChunkBytes), run * kChunkBytes, protection,
                     MAP_SHARED | MAP_FIXED, store_->data_fd(),
                     static_cast<off_t>(chunks[i] * kChunkBytes));
     if (at == MAP_FAILED) {
       unmap(base, i * kChunkBytes);
-      return 0;
+      return false;
     }
     i += run;
   }
-  madvise(at_address(base), bytes, MADV_DONTFORK);
-  std::uint64_t left = hole->second - bytes;
-  holes_.erase(hole);
-  if (left != 0) holes_[base + bytes] = left;
-  cursor_ = base + bytes;
-  return base;
+  madvise(at_address(base), count * kChunkBytes, MADV_DONTFORK);
+  return true;
+}
+
+std::uint64_t DeviceMemory::map_chunks(const std::vector<std::uint32_t>& chunks) {
+  const std::uint64_t bytes = chunks.size() * kChunkBytes;
+  const std::uint64_t base = take_addresses(bytes, kChunkBytes);
+  if (base == 0) return 0;
+  if (map_chunks_at(base, chunks.data(), chunks.size(), PROT_READ | PROT_WRITE)) return base;
+  give_addresses(base, bytes);
+  return 0;
 }
 
 void DeviceMemory::unmap(std::uint64_t base, std::uint64_t bytes) {
@@ -173,19 +207,7 @@ void DeviceMemory::release_locked(const Allocation& allocation) {
     store_->give(large->second);
     large_.erase(large);
   }
-  auto hole = holes_.emplace(base, bytes).first;
-  auto next = std::next(hole);
-  if (next != holes_.end() && hole->first + hole->second == next->first) {
-    hole->second += next->second;
-    holes_.erase(next);
-  }
-  if (hole != holes_.begin()) {
-    auto before = std::prev(hole);
-    if (before->first + before->second == hole->first) {
-      before->second += hole->second;
-      holes_.erase(hole);
-    }
-  }
+  give_addresses(base, bytes);
 }
 
 bool DeviceMemory::free(std::uint64_t base, bool internal) {
@@ -212,17 +234,40 @@ void DeviceMemory::free_all_of(std::uint64_t context) {
 bool DeviceMemory::find(std::uint64_t address, Allocation* out) const {
   std::lock_guard<std::mutex> guard(mutex_);
   auto after = allocations_.upper_bound(address);
-  if (after == allocations_.begin()) return false;
-  const Allocation& entry = std::prev(after)->second;
-  if (address - entry.base >= entry.size) return false;
-  *out = entry;
+  if (after != allocations_.begin()) {
+    const Allocation& entry = std::prev(after)->second;
+    if (address - entry.base < entry.size) {
+      *out = entry;
+      return true;
+    }
+  }
+  auto mapped = mappings_.upper_bound(address);
+  if (mapped == mappings_.begin()) return false;
+  const Mapping& mapping = std::prev(mapped)->second;
+  if (address - mapping.base >= mapping.size) return false;
+  *out = {mapping.base, mapping.size, mapping.size, mapping.id, 0, 0, /*internal=*/true};
   return true;
 }
 
 bool DeviceMemory::contains(std::uint64_t address, std::uint64_t size) const {
   if (size == 0) return true;
-  Allocation entry;
-  return find(address, &entry) && size <= entry.size - (address - entry.base);
+  std::lock_guard<std::mutex> guard(mutex_);
+  auto after = allocations_.upper_bound(address);
+  if (after != allocations_.begin()) {
+    const Allocation& entry = std::prev(after)->second;
+    if (address - entry.base < entry.size) return size <= entry.size - (address - entry.base);
+  }
+  auto mapped = mappings_.upper_bound(address);
+  if (mapped == mappings_.begin()) return false;
+  for (--mapped; mapped != mappings_.end(); ++mapped) {
+    const Mapping& mapping = mapped->second;
+    if (!mapping.accessible || address - mapping.base >= mapping.size) return false;
+    const std::uint64_t here = mapping.size - (address - mapping.base);
+    if (size <= here) return true;
+    address += here;
+    size -= here;
+  }
+  return false;
 }
 
 }  // namespace headrace::softgpu

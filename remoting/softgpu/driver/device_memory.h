@@ -23,7 +23,16 @@ struct Allocation {
   std::uint64_t id = 0;        // never reused (CU_POINTER_ATTRIBUTE_BUFFER_ID)
   std::uint64_t context = 0;   // handle of the owning context
   std::uint64_t pool = 0;      // handle of the pool it came from, 0: cuMemAlloc
-  bool internal = false;       // module globals: not for cuMemFree
+  bool internal = false;       // module globals, mapped ranges: not for cuMemFree
+};
+
+// Physical memory at an address that was reserved for it (cuMemMap).
+struct Mapping {
+  std::uint64_t base = 0;
+  std::uint64_t size = 0;
+  std::uint64_t handle = 0;  // of the physical memory
+  std::uint64_t id = 0;      // from the same count as allocations' ids
+  bool accessible = false;
 };
 
 class DeviceMemory {
@@ -39,9 +48,24 @@ class DeviceMemory {
   void free_all_of(std::uint64_t context);
 
   bool find(std::uint64_t address, Allocation* out) const;
-  // The whole range lies in one allocation. Empty ranges always do.
+  // The whole range lies in one allocation, or in mappings side by side that may be accessed. Empty
+  // ranges always do.
   bool contains(std::uint64_t address, std::uint64_t size) const;
   bool in_window(std::uint64_t address) const { return address >= low_ && address < high_; }
+
+  // ---- addresses and physical memory apart (device_mapping.cc); sizes are whole chunks
+  std::uint64_t reserve(std::uint64_t size, std::uint64_t alignment);  // 0: no such range
+  // False when no reservation is exactly that, or something is still mapped in it.
+  bool unreserve(std::uint64_t base, std::uint64_t size);
+  bool take_physical(std::uint64_t size, std::vector<std::uint32_t>* chunks);
+  void give_physical(const std::vector<std::uint32_t>& chunks);
+  // False when the range is not reserved, or not free. What is mapped cannot be accessed yet.
+  bool map(std::uint64_t base, std::uint64_t size, std::uint64_t handle,
+           const std::vector<std::uint32_t>& chunks);
+  // False unless the range consists of whole mappings. `handles`: one for each.
+  bool unmap_all(std::uint64_t base, std::uint64_t size, std::vector<std::uint64_t>* handles);
+  bool set_access(std::uint64_t base, std::uint64_t size, bool accessible);
+  bool find_mapping(std::uint64_t address, Mapping* out) const;
 
   std::uint64_t window_low() const { return low_; }
   std::uint64_t window_high() const { return high_; }
@@ -56,6 +80,12 @@ class DeviceMemory {
 
   DeviceMemory() = default;
   std::uint64_t map_chunks(const std::vector<std::uint32_t>& chunks);
+  bool map_chunks_at(std::uint64_t base, const std::uint32_t* chunks, std::size_t count,
+                     int protection);
+  // Addresses without content: for use, and for use again.
+  std::uint64_t take_addresses(std::uint64_t bytes, std::uint64_t alignment);
+  void give_addresses(std::uint64_t base, std::uint64_t bytes);
+  bool whole_mappings_locked(std::uint64_t base, std::uint64_t size) const;
   void unmap(std::uint64_t base, std::uint64_t bytes);
   std::uint64_t allocate_large(std::uint64_t size);
   std::uint64_t allocate_small(std::uint64_t size);
@@ -69,6 +99,8 @@ class DeviceMemory {
   std::map<std::uint64_t, Allocation> allocations_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> large_;  // base -> its chunks
   std::map<std::uint64_t, Slab> slabs_;
+  std::map<std::uint64_t, std::uint64_t> reservations_;  // base -> length
+  std::map<std::uint64_t, Mapping> mappings_;            // by base
 };
 
 }  // namespace headrace::softgpu

@@ -22,6 +22,7 @@ enum class HandleKind : std::uint64_t {
   function,
   pool,
   link,
+  physical,
 };
 
 inline HandleKind kind_of(const void* handle) {
@@ -61,6 +62,13 @@ class HandleTable {
   }
   std::shared_ptr<T> remove(const void* handle) {
     return remove(reinterpret_cast<std::uint64_t>(handle));
+  }
+
+  std::vector<std::shared_ptr<T>> all() const {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    std::vector<std::shared_ptr<T>> out;
+    for (const auto& entry : objects_) out.push_back(entry.second);
+    return out;
   }
 
   // Objects end outside the lock: their end may take other locks.

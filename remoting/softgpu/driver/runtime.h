@@ -25,6 +25,7 @@ class Kernel;
 class Library;
 class LinkState;
 class MemoryPool;
+struct PhysicalMemory;
 
 class Device {
  public:
@@ -85,6 +86,8 @@ class Runtime {
   HandleTable<Function> functions{HandleKind::function};
   HandleTable<MemoryPool> pools{HandleKind::pool};
   HandleTable<LinkState> links{HandleKind::link};
+  HandleTable<PhysicalMemory> physical{HandleKind::physical};
+  std::mutex physical_mutex;  // guards what is counted in them, and which of them there are
 
  private:
   Runtime() = default;
