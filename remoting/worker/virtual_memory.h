@@ -1,6 +1,6 @@
-// What this session has made with virtual memory management: physical memory by the client's handles,
-// and where it is mapped. The slice is charged when physical memory is made, and gets it back when
-// neither a handle nor a mapping holds it any more.
+// What this session has made with virtual memory management: physical memory by the client's
+// handles, and where it is mapped. The slice is charged when physical memory is made, and gets it
+// back when neither a handle nor a mapping holds it any more.
 #pragma once
 
 #include <cuda.h>
@@ -27,9 +27,9 @@ class VirtualMemory {
   // Entries here are few and large; what costs no memory has a bound of its own.
   static constexpr std::size_t max_ranges = 65'536;
 
-  std::map<std::uint64_t, Physical> physical;       // by the client's handle
-  std::map<CUdeviceptr, Mapping> mappings;          // by base
-  std::map<CUdeviceptr, std::uint64_t> reserved;    // base -> size
+  std::map<std::uint64_t, Physical> physical;     // by the client's handle
+  std::map<CUdeviceptr, Mapping> mappings;        // by base
+  std::map<CUdeviceptr, std::uint64_t> reserved;  // base -> size
 
   // The mapping that holds the address, or null.
   const Mapping* find(CUdeviceptr address) const {

@@ -39,8 +39,8 @@ TEST_SUITE_BEGIN("virtual memory");
 TEST_CASE("two pieces of physical memory side by side are one run of memory") {
   Primary primary;
   int supported = 0;
-  CU_OK(cu.cuDeviceGetAttribute(
-      &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, primary.device));
+  CU_OK(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                primary.device));
   REQUIRE(supported == 1);
   const std::size_t unit = granularity(primary.device);
   const CUmemAllocationProp properties = on_device(primary.device);

@@ -74,8 +74,7 @@ CUresult cuMemFree_v2(CUdeviceptr base) {
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   if (base == 0) return CUDA_SUCCESS;
   const std::optional<MemoryRange> known = process().memory.find(base);
-  if (!known || known->base != base || known->host() || known->module != 0 ||
-      known->mapped()) {
+  if (!known || known->base != base || known->host() || known->module != 0 || known->mapped()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::optional<MemoryRange> range = process().memory.take(base, RangeKind::device);

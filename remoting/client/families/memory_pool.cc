@@ -99,8 +99,7 @@ CUresult cuMemFreeAsync(CUdeviceptr base, CUstream stream) {
   call.dptr = base;
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
   const std::optional<MemoryRange> known = process().memory.find(base);
-  if (!known || known->base != base || known->host() || known->module != 0 ||
-      known->mapped() ||
+  if (!known || known->base != base || known->host() || known->module != 0 || known->mapped() ||
       !process().memory.take(base, RangeKind::device)) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -1,5 +1,6 @@
-// Virtual memory management. A range of addresses is reserved in the window of the current context's
-// device (of the first one without a context), so only memory of that device can be mapped there.
+// Virtual memory management. A range of addresses is reserved in the window of the current
+// context's device (of the first one without a context), so only memory of that device can be
+// mapped there.
 #include <cuda.h>
 
 #include "remoting/softgpu/driver/runtime.h"
@@ -54,13 +55,12 @@ CUresult with_window(CUdeviceptr address, Body&& body) noexcept {
 CUresult cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t alignment, CUdeviceptr,
                              unsigned long long flags) {
   return with_runtime([&](Runtime& runtime) {
-    if (out == nullptr || flags != 0 || !whole_chunks(size) ||
-        (alignment & (alignment - 1)) != 0) {
+    if (out == nullptr || flags != 0 || !whole_chunks(size) || (alignment & (alignment - 1)) != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     ContextPtr context;
-    Device* device = runtime.current(&context) == CUDA_SUCCESS ? &context->device()
-                                                               : runtime.device(0);
+    Device* device =
+        runtime.current(&context) == CUDA_SUCCESS ? &context->device() : runtime.device(0);
     DeviceMemory* memory = device != nullptr ? device->memory() : nullptr;
     if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     // The wanted address is only a hint.

@@ -197,7 +197,8 @@ CUresult cuMemPoolGetAccess(Session& session, const calls::CuMemPoolGetAccess& c
   location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   location.id = device;
   CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  const CUresult result = HEADRACE_DRIVER_CALL(session, cuMemPoolGetAccess, &flags, pool, &location);
+  const CUresult result =
+      HEADRACE_DRIVER_CALL(session, cuMemPoolGetAccess, &flags, pool, &location);
   reply.flags = flags;
   return result;
 }
