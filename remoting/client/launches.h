@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/state.h"
+#include "driverabi/graphs.h"
 #include "gen/calls.h"
 
 namespace headrace::client {
@@ -32,5 +33,8 @@ CUresult lay_out(const Function& function, void** params, void** extra,
 
 // Attributes of a launch as they travel; those that mean nothing are left out.
 CUresult launch_attributes(const CUlaunchConfig& config, std::vector<calls::LaunchAttribute>& out);
+
+// The launch that a kernel node describes, checked as at a launch.
+CUresult read_kernel_node(const CUDA_KERNEL_NODE_PARAMS_v2& params, driverabi::KernelNode* node);
 
 }  // namespace headrace::client

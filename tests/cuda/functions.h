@@ -46,6 +46,31 @@
   X(cuGetErrorString) \
   X(cuGetExportTable) \
   X(cuGetProcAddress_v2) \
+  X(cuGraphAddChildGraphNode) \
+  X(cuGraphAddDependencies) \
+  X(cuGraphAddEmptyNode) \
+  X(cuGraphAddHostNode) \
+  X(cuGraphAddKernelNode_v2) \
+  X(cuGraphAddMemcpyNode) \
+  X(cuGraphAddMemsetNode) \
+  X(cuGraphClone) \
+  X(cuGraphCreate) \
+  X(cuGraphDestroy) \
+  X(cuGraphDestroyNode) \
+  X(cuGraphExecDestroy) \
+  X(cuGraphExecKernelNodeSetParams_v2) \
+  X(cuGraphExecUpdate_v2) \
+  X(cuGraphGetEdges) \
+  X(cuGraphGetNodes) \
+  X(cuGraphGetRootNodes) \
+  X(cuGraphInstantiateWithFlags) \
+  X(cuGraphKernelNodeGetParams_v2) \
+  X(cuGraphKernelNodeSetParams_v2) \
+  X(cuGraphLaunch) \
+  X(cuGraphNodeFindInClone) \
+  X(cuGraphNodeGetDependencies) \
+  X(cuGraphNodeGetType) \
+  X(cuGraphUpload) \
   X(cuInit) \
   X(cuKernelGetAttribute) \
   X(cuKernelGetFunction) \
@@ -129,7 +154,13 @@
   X(cuPointerGetAttribute) \
   X(cuPointerGetAttributes) \
   X(cuStreamAddCallback) \
+  X(cuStreamBeginCapture_v2) \
   X(cuStreamCopyAttributes) \
+  X(cuStreamEndCapture) \
+  X(cuStreamGetCaptureInfo_v2) \
+  X(cuStreamGetCaptureInfo_v3) \
+  X(cuStreamUpdateCaptureDependencies) \
+  X(cuThreadExchangeStreamCaptureMode) \
   X(cuStreamCreate) \
   X(cuStreamCreateWithPriority) \
   X(cuStreamDestroy_v2) \

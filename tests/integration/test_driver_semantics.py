@@ -48,6 +48,7 @@ SUITES = [
     "streams",
     "modules",
     "launches",
+    "graphs",
     "faults",
     "bad handles",
     "virtual memory",

@@ -1,6 +1,7 @@
 // Contexts: which one is current is known here alone; what makes or ends one is carried.
 #include <memory>
 
+#include "client/captures.h"
 #include "client/contexts.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -250,6 +251,14 @@ CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   if (const CUresult state = current_context(context); state != CUDA_SUCCESS) return state;
   context->shared_config.store(config);
   return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize() {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  if (const Graphs::Verdict upset = capture_forbids_waiting(current_context_id())) return *upset;
+  const calls::CuCtxSynchronize call;
+  calls::CuCtxSynchronize::Reply reply;
+  return trip(call, reply);
 }
 
 }  // namespace headrace::client::families

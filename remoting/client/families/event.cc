@@ -1,11 +1,46 @@
 // Events: made and ended without waiting.
 #include <memory>
 
+#include "client/captures.h"
 #include "client/process.h"
 #include "client/remote.h"
+#include "client/streams.h"
 #include "gen/client_families.h"
 
 namespace headrace::client::families {
+namespace {
+
+template <typename Call>
+CUresult record(CUevent event, CUstream stream, unsigned flags, Call& call) {
+  Context* context = nullptr;
+  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
+  if (const CUresult bad = to_wire(HandleKind::event, event, call.hEvent); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (graphs().watching()) {
+    if (const Graphs::Verdict captured =
+            graphs().record(capture_stream(*context, call.hStream), event, flags)) {
+      return *captured;
+    }
+  }
+  return send(call);
+}
+
+template <typename Call>
+CUresult ask(CUevent event, Call& call) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  if (const CUresult bad = to_wire(HandleKind::event, event, call.hEvent); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (graphs().watching()) {
+    if (const Graphs::Verdict captured = graphs().event_asked(event)) return *captured;
+  }
+  typename Call::Reply reply;
+  return trip(call, reply);
+}
+
+}  // namespace
 
 CUresult cuEventCreate(CUevent* out, unsigned int flags) {
   constexpr unsigned known =
@@ -32,9 +67,32 @@ CUresult cuEventDestroy_v2(CUevent handle) {
   const std::shared_ptr<Event> event =
       process().events.take(reinterpret_cast<std::uint64_t>(handle));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (graphs().watching()) graphs().event_ends(handle);
   calls::CuEventDestroy_v2 call;
   call.hEvent = event->id;
   return send_in(event->context->id, call);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  calls::CuEventRecord call;
+  return record(event, stream, CU_EVENT_RECORD_DEFAULT, call);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  calls::CuEventRecordWithFlags call;
+  call.flags = flags;
+  return record(event, stream, flags, call);
+}
+
+CUresult cuEventQuery(CUevent event) {
+  if (const Graphs::Verdict upset = capture_upset()) return *upset;
+  calls::CuEventQuery call;
+  return ask(event, call);
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  calls::CuEventSynchronize call;
+  return ask(event, call);
 }
 
 }  // namespace headrace::client::families

@@ -1,8 +1,10 @@
 // Launches: checked against what is known here, then sent without waiting.
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "client/captures.h"
 #include "client/copies.h"
 #include "client/functions.h"
 #include "client/launches.h"
@@ -21,7 +23,25 @@ struct Prepared {
   std::uint64_t function = 0;
   std::uint64_t stream = 0;
   std::span<const std::uint8_t> block;
+  std::shared_ptr<Function> code;
+  std::span<const CUlaunchAttribute> attributes;
 };
+
+driverabi::KernelNode node_of(const Prepared& prepared, const LaunchShape& shape) {
+  driverabi::KernelNode node;
+  node.function = reinterpret_cast<CUfunction>(prepared.function);
+  node.context = prepared.context->handle();
+  std::copy(shape.grid, shape.grid + 3, node.grid);
+  std::copy(shape.block, shape.block + 3, node.block);
+  node.shared_bytes = shape.shared_bytes;
+  node.attributes.assign(prepared.attributes.begin(), prepared.attributes.end());
+  node.params.assign(prepared.block.begin(), prepared.block.end());
+  for (const driverabi::ParamSlot& slot : prepared.code->params) {
+    if (slot.offset + slot.size > node.params.size()) break;
+    node.addresses.push_back(node.params.data() + slot.offset);
+  }
+  return node;
+}
 
 std::vector<std::uint8_t>& block_storage() {
   return per_thread<std::vector<std::uint8_t>, struct BlockStorage>();
@@ -50,11 +70,16 @@ CUresult prepare(CUfunction handle, const LaunchShape& shape, CUstream stream, v
   }
   if (const CUresult bad = resolve_stream(stream, out.stream); bad != CUDA_SUCCESS) return bad;
   out.function = function->id;
+  out.code = function;
   return lay_out(*function, params, extra, block_storage(), out.block);
 }
 
 template <typename Call>
 CUresult launch(const Prepared& prepared, const LaunchShape& shape, Call& call) {
+  if (const Graphs::Verdict captured = capture_work(*prepared.context, prepared.stream,
+                                                    [&] { return node_of(prepared, shape); })) {
+    return *captured;
+  }
   call.f = prepared.function;
   call.gridDimX = shape.grid[0];
   call.gridDimY = shape.grid[1];
@@ -101,6 +126,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     calls::CuLaunchKernel plain;
     return launch(prepared, shape, plain);
   }
+  prepared.attributes = {config->attrs, config->numAttrs};
   calls::CuLaunchKernelEx call;
   if (const CUresult bad = launch_attributes(*config, call.attributes); bad != CUDA_SUCCESS) {
     return bad;
@@ -130,8 +156,33 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
   if (std::uint64_t{grid_x} * grid_y * grid_z > most) {
     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  prepared.attributes = {&attribute, 1};
   calls::CuLaunchCooperativeKernel call;
   return launch(prepared, shape, call);
 }
 
 }  // namespace headrace::client::families
+
+namespace headrace::client {
+
+CUresult read_kernel_node(const CUDA_KERNEL_NODE_PARAMS_v2& params, driverabi::KernelNode* node) {
+  const CUfunction function =
+      params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const LaunchShape shape{{params.gridDimX, params.gridDimY, params.gridDimZ},
+                          {params.blockDimX, params.blockDimY, params.blockDimZ},
+                          params.sharedMemBytes};
+  families::Prepared prepared;
+  if (const CUresult bad =
+          families::prepare(function, shape, nullptr, params.kernelParams, params.extra, prepared);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  *node = families::node_of(prepared, shape);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace headrace::client

@@ -1,6 +1,7 @@
 // Copies of linear memory. Those that wait and those that do not use the same frames: what is
 // copied from the host has left this call's memory when it returns, what is copied to the host is
 // there.
+#include "client/captures.h"
 #include "client/copies.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -15,12 +16,39 @@ std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uin
 // Whether the caller takes the copy for done when the call returns.
 enum class Wait { no, yes };
 
+// The copy as a node of a graph.
+driverabi::MemcpyNode node_of(std::uint64_t destination, Side to, std::uint64_t source, Side from,
+                              std::size_t size) {
+  CUDA_MEMCPY3D what{};
+  what.WidthInBytes = size;
+  what.Height = what.Depth = 1;
+  what.dstMemoryType = to == Side::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  what.srcMemoryType = from == Side::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  if (to == Side::device) {
+    what.dstDevice = destination;
+  } else {
+    what.dstHost = reinterpret_cast<void*>(destination);
+  }
+  if (from == Side::device) {
+    what.srcDevice = source;
+  } else {
+    what.srcHost = reinterpret_cast<const void*>(source);
+  }
+  return {what};
+}
+
 CUresult copy_on(CUstream stream, Wait wait, std::uint64_t destination, Side to,
                  std::uint64_t source, Side from, std::size_t size) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   std::uint64_t id = 0;
   if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
+  if (wait == Wait::yes) {
+    if (const Graphs::Verdict forbidden = capture_forbids(*context, id)) return *forbidden;
+  } else if (const Graphs::Verdict captured = capture_work(
+                 *context, id, [&] { return node_of(destination, to, source, from, size); })) {
+    return *captured;
+  }
   const CUresult result = copy(*context, destination, to, source, from, size, id);
   if (result != CUDA_SUCCESS || wait == Wait::no || to == from || to == Side::host) return result;
   return settle_upload(*context, id);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "client/captures.h"
 #include "client/copies.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -181,6 +182,10 @@ CUresult copy_block(const CUDA_MEMCPY3D& what, CUstream stream) {
                    what.srcZ, what.srcPitch, what.srcHeight, extent, from);
       bad != CUDA_SUCCESS) {
     return bad;
+  }
+  if (const Graphs::Verdict captured =
+          capture_work(*context, id, [&] { return driverabi::MemcpyNode{what}; })) {
+    return *captured;
   }
   if (to.side == Side::device && from.side == Side::device) {
     return copy_on_device(*context, to, from, extent, id);

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "client/allocations.h"
+#include "client/captures.h"
 #include "client/process.h"
 #include "client/remote.h"
 #include "gen/client_families.h"
@@ -44,6 +45,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* out, std::size_t size) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   if (out == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const Graphs::Verdict upset = capture_upset()) return *upset;
   calls::CuMemAlloc_v2 call;
   call.bytesize = size;
   calls::CuMemAlloc_v2::Reply reply;
@@ -73,6 +75,7 @@ CUresult cuMemFree_v2(CUdeviceptr base) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   if (base == 0) return CUDA_SUCCESS;
+  if (const Graphs::Verdict upset = capture_upset()) return *upset;
   const std::optional<MemoryRange> known = process().memory.find(base);
   if (!known || known->base != base || known->host() || known->module != 0 || known->mapped()) {
     return CUDA_ERROR_INVALID_VALUE;

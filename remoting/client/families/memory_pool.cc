@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "client/allocations.h"
+#include "client/captures.h"
 #include "client/process.h"
 #include "client/remote.h"
 #include "client/streams.h"
@@ -70,6 +71,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* out, std::size_t size, CUstream stream) {
   calls::CuMemAllocAsync call;
   call.bytesize = size;
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, call.hStream)) return *forbidden;
   calls::CuMemAllocAsync::Reply reply;
   const TripResult outcome = trip_in(context->id, call, reply);
   return finish_allocation(*context, outcome, reply.dptr, size, call.hStream, out);
@@ -86,6 +88,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t size, CUmemoryPoo
     return bad;
   }
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, call.hStream)) return *forbidden;
   calls::CuMemAllocFromPoolAsync::Reply reply;
   const TripResult outcome = trip_in(context->id, call, reply);
   return finish_allocation(*context, outcome, reply.dptr, size, call.hStream, out);
@@ -98,6 +101,7 @@ CUresult cuMemFreeAsync(CUdeviceptr base, CUstream stream) {
   calls::CuMemFreeAsync call;
   call.dptr = base;
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, call.hStream)) return *forbidden;
   const std::optional<MemoryRange> known = process().memory.find(base);
   if (!known || known->base != base || known->host() || known->module != 0 || known->mapped() ||
       !process().memory.take(base, RangeKind::device)) {

@@ -1,4 +1,5 @@
 // Fills of device memory.
+#include "client/captures.h"
 #include "client/copies.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -37,12 +38,24 @@ CUresult fill(const Area& area, CUstream stream, Run run) {
   return run(*context, id, target == Target::inside);
 }
 
+template <typename Value>
+Graphs::Verdict captured_fill(const Context& context, std::uint64_t stream, CUdeviceptr base,
+                              std::size_t pitch, Value value, std::size_t width,
+                              std::size_t height) {
+  return capture_work(context, stream, [&] {
+    return driverabi::MemsetNode{{base, pitch, value, sizeof(Value), width, height}};
+  });
+}
+
 template <typename Call, typename Value>
 CUresult fill_row(CUdeviceptr base, Value Call::*field, Value value, std::size_t count,
                   CUstream stream) {
   if (count > UINT64_MAX / sizeof(Value)) return CUDA_ERROR_INVALID_VALUE;
   const Area area{base, 0, count * sizeof(Value), 1, sizeof(Value)};
   return fill(area, stream, [&](Context& context, std::uint64_t id, bool checked) {
+    if (const Graphs::Verdict captured = captured_fill(context, id, base, 0, value, count, 1)) {
+      return *captured;
+    }
     Call call;
     call.dstDevice = base;
     call.*field = value;
@@ -58,6 +71,10 @@ CUresult fill_rows(CUdeviceptr base, std::size_t pitch, Value Call::*field, Valu
   if (width > UINT64_MAX / sizeof(Value)) return CUDA_ERROR_INVALID_VALUE;
   const Area area{base, pitch, width * sizeof(Value), height, sizeof(Value)};
   return fill(area, stream, [&](Context& context, std::uint64_t id, bool checked) {
+    if (const Graphs::Verdict captured =
+            captured_fill(context, id, base, pitch, value, width, height)) {
+      return *captured;
+    }
     Call call;
     call.dstDevice = base;
     call.dstPitch = pitch;

@@ -1,7 +1,8 @@
-// Streams: made and ended without waiting. Nothing is captured yet, so capture queries say so.
+// Streams: made and ended without waiting.
 #include <algorithm>
 #include <memory>
 
+#include "client/captures.h"
 #include "client/copies.h"
 #include "client/process.h"
 #include "client/remote.h"
@@ -36,15 +37,6 @@ CUresult find_stream(CUstream handle, std::shared_ptr<Stream>& stream, Context*&
   stream = process().streams.find(reinterpret_cast<std::uint64_t>(handle));
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   context = stream->context;
-  return CUDA_SUCCESS;
-}
-
-CUresult not_capturing(CUstream handle, CUstreamCaptureStatus* status) {
-  std::shared_ptr<Stream> stream;
-  Context* context = nullptr;
-  if (const CUresult bad = find_stream(handle, stream, context); bad != CUDA_SUCCESS) return bad;
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
@@ -86,6 +78,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
       is_special(handle) ? nullptr
                          : process().streams.take(reinterpret_cast<std::uint64_t>(handle));
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (graphs().watching()) graphs().stream_ends(capture_stream(*stream->context, stream->id));
   calls::CuStreamDestroy_v2 call;
   call.hStream = stream->id;
   return send_in(stream->context->id, call);
@@ -157,33 +150,6 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
-// ---------------------------------------------------------------- capture: never on
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return not_capturing(handle, status);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id) {
-  if (id != nullptr) *id = 0;
-  return not_capturing(handle, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph* graph, const CUgraphNode** dependencies,
-                                   std::size_t* count) {
-  if (graph != nullptr) *graph = nullptr;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (count != nullptr) *count = 0;
-  return families::cuStreamGetCaptureInfo(handle, status, id);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph* graph, const CUgraphNode** dependencies,
-                                   const CUgraphEdgeData** edges, std::size_t* count) {
-  if (edges != nullptr) *edges = nullptr;
-  return families::cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count);
-}
-
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
   if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
@@ -192,6 +158,46 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   }
   std::swap(*mode, ThreadState::of_this_thread().capture_mode);
   return CUDA_SUCCESS;
+}
+
+// ---------------------------------------------------------------- waiting
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  Context* context = nullptr;
+  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
+  calls::CuStreamSynchronize call;
+  if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, call.hStream)) return *forbidden;
+  calls::CuStreamSynchronize::Reply reply;
+  return trip(call, reply);
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  Context* context = nullptr;
+  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
+  calls::CuStreamQuery call;
+  if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, call.hStream)) return *forbidden;
+  calls::CuStreamQuery::Reply reply;
+  return trip(call, reply);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  Context* context = nullptr;
+  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
+  calls::CuStreamWaitEvent call;
+  if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = to_wire(HandleKind::event, event, call.hEvent); bad != CUDA_SUCCESS) {
+    return bad;
+  }
+  if (graphs().watching()) {
+    if (const Graphs::Verdict captured =
+            graphs().wait(capture_stream(*context, call.hStream), event, flags)) {
+      return *captured;
+    }
+  }
+  call.Flags = flags;
+  return send(call);
 }
 
 // ---------------------------------------------------------------- functions of the program
@@ -203,6 +209,11 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::uint64_t id = 0;
   if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict captured = capture_work(*context, id, [&] {
+        return driverabi::HostNode{function, data};
+      })) {
+    return *captured;
+  }
   if (const CUresult result = synchronise(*context, id); result != CUDA_SUCCESS) return result;
   function(data);
   return CUDA_SUCCESS;
@@ -215,6 +226,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   std::uint64_t id = 0;
   if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
+  if (const Graphs::Verdict forbidden = capture_forbids(*context, id)) return *forbidden;
   const CUresult result = synchronise(*context, id);
   if (result == connection_lost_error) return result;
   // Unlike host functions, callbacks are told of an error of the stream.

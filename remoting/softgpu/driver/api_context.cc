@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include "remoting/driverabi/export_tables.h"
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/runtime.h"
 
 namespace headrace::softgpu {
@@ -269,6 +270,9 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
 
 CUresult cuCtxSynchronize() {
   return with_context([&](Runtime&, ContextPtr& context) {
+    if (graphs().watching()) {
+      if (Graphs::Verdict upset = graphs().context_waits(context->handle)) return *upset;
+    }
     context->wait_all();
     return context->sticky();
   });
@@ -280,6 +284,9 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
     ContextPtr context = runtime.contexts.find(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (!context->active()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (graphs().watching()) {
+      if (Graphs::Verdict upset = graphs().context_waits(context->handle)) return *upset;
+    }
     context->wait_all();
     return context->sticky();
   });

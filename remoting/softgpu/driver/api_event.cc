@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <time.h>
 
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/runtime.h"
 
 namespace headrace::softgpu {
@@ -50,6 +51,7 @@ CUresult cuEventCreate(CUevent* out, unsigned int flags) {
 
 CUresult cuEventDestroy_v2(CUevent handle) {
   return with_runtime([&](Runtime& runtime) {
+    if (graphs().watching()) graphs().event_ends(handle);
     return runtime.events.remove(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }
@@ -61,6 +63,12 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned
     if (event == nullptr || event->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
       return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (graphs().watching()) {
+      if (Graphs::Verdict captured =
+              graphs().record(capture_stream(*context, *stream), handle, flags)) {
+        return *captured;
+      }
     }
     std::shared_ptr<Event::Record> record = std::make_shared<Event::Record>();
     auto stamp = [record] {
@@ -83,7 +91,11 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult cuEventQuery(CUevent handle) {
-  return with_event(handle, [](Runtime&, EventPtr& event) {
+  return with_event(handle, [&](Runtime&, EventPtr& event) {
+    if (graphs().watching()) {
+      if (Graphs::Verdict captured = graphs().event_asked(handle)) return *captured;
+    }
+    if (Graphs::Verdict upset = capture_upset()) return *upset;
     std::shared_ptr<Event::Record> record = event->current();
     if (record != nullptr && !record->done()) {
       CUresult state = state_of(event);
@@ -94,7 +106,10 @@ CUresult cuEventQuery(CUevent handle) {
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
-  return with_event(handle, [](Runtime&, EventPtr& event) {
+  return with_event(handle, [&](Runtime&, EventPtr& event) {
+    if (graphs().watching()) {
+      if (Graphs::Verdict captured = graphs().event_asked(handle)) return *captured;
+    }
     std::shared_ptr<Event::Record> record = event->current();
     if (record != nullptr && record->operation != nullptr) record->operation->wait();
     if (ContextPtr context = event->context.lock()) context->output().flush();

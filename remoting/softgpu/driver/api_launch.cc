@@ -1,10 +1,13 @@
 // Launches: parameters, the rules that are checked at the call, and the way into the executor.
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "remoting/softgpu/device/log.h"
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/launch.h"
 
 namespace headrace::softgpu {
@@ -153,8 +156,28 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   return result_of(result.status);
 }
 
+driverabi::KernelNode make_node(CUfunction handle, const Context& context, const KernelInfo& info,
+                                const Request& request,
+                                std::span<const CUlaunchAttribute> attributes,
+                                std::vector<std::uint8_t> block) {
+  driverabi::KernelNode node;
+  node.function = handle;
+  node.context = to_handle<CUcontext>(context.handle);
+  const unsigned grid[3] = {request.grid.x, request.grid.y, request.grid.z};
+  const unsigned threads[3] = {request.block.x, request.block.y, request.block.z};
+  std::copy(grid, grid + 3, node.grid);
+  std::copy(threads, threads + 3, node.block);
+  node.shared_bytes = request.dynamic_shared;
+  node.attributes.assign(attributes.begin(), attributes.end());
+  node.params = std::move(block);
+  for (const ParamInfo& param : info.params) {
+    node.addresses.push_back(node.params.data() + param.offset);
+  }
+  return node;
+}
+
 CUresult launch(CUfunction handle, CUstream stream_handle, const Request& request, void** params,
-                void** extra) {
+                void** extra, std::span<const CUlaunchAttribute> attributes = {}) {
   return with_stream(
       stream_handle, [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -165,6 +188,12 @@ CUresult launch(CUfunction handle, CUstream stream_handle, const Request& reques
         if (CUresult result = check(context->device(), *function, kernel, request)) return result;
         std::vector<std::uint8_t> block;
         if (CUresult result = gather(function->code().info(), params, extra, &block)) return result;
+        if (Graphs::Verdict captured = capture_work(*context, *stream, [&] {
+              return make_node(handle, *context, function->code().info(), request, attributes,
+                               block);
+            })) {
+          return *captured;
+        }
         // The context outlives its operations: they hold it (Context::submit).
         context->submit(stream, [&runtime, raw = context.get(), function = std::move(function),
                                  request, block = std::move(block)] {
@@ -189,9 +218,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void** params) {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
   return launch(function, stream,
                 {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, true}, params,
-                nullptr);
+                nullptr, {&attribute, 1});
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
@@ -226,7 +258,29 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         break;
     }
   }
-  return launch(function, config->hStream, request, params, extra);
+  return launch(function, config->hStream, request, params, extra,
+                {config->attrs, config->numAttrs});
+}
+
+CUresult read_kernel_node(const CUDA_KERNEL_NODE_PARAMS_v2& params, driverabi::KernelNode* node) {
+  return with_context([&](Runtime& runtime, ContextPtr& context) -> CUresult {
+    CUfunction handle =
+        params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    FunctionPtr function;
+    if (CUresult result = find_function(runtime, handle, &function)) return result;
+    const Request request{{params.gridDimX, params.gridDimY, params.gridDimZ},
+                          {params.blockDimX, params.blockDimY, params.blockDimZ},
+                          params.sharedMemBytes,
+                          false};
+    const sg_kernel_desc& kernel = *function->code().compiled();
+    if (CUresult result = check(context->device(), *function, kernel, request)) return result;
+    const KernelInfo& info = function->code().info();
+    std::vector<std::uint8_t> block;
+    if (CUresult result = gather(info, params.kernelParams, params.extra, &block)) return result;
+    *node = make_node(handle, *context, info, request, {}, std::move(block));
+    return CUDA_SUCCESS;
+  });
 }
 
 }  // namespace headrace::softgpu

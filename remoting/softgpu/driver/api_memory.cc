@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/memory_pool.h"
 #include "remoting/softgpu/driver/runtime.h"
 
@@ -137,7 +138,10 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
-  return with_context([&](Runtime&, ContextPtr& context) { return allocate(context, bytes, out); });
+  return with_context([&](Runtime&, ContextPtr& context) {
+    if (Graphs::Verdict upset = capture_upset()) return *upset;
+    return allocate(context, bytes, out);
+  });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
@@ -158,6 +162,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_
 CUresult cuMemFree_v2(CUdeviceptr address) {
   return with_context([&](Runtime& runtime, ContextPtr& context) {
     if (address == 0) return CUDA_SUCCESS;
+    if (Graphs::Verdict upset = capture_upset()) return *upset;
     Device* device = runtime.device_of(address);
     Allocation allocation;
     if (device == nullptr || !device->memory()->find(address, &allocation) ||

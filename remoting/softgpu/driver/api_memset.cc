@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "gen/implicit_stream.h"
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/copy.h"
 
 namespace headrace::softgpu {
@@ -44,6 +45,11 @@ CUresult set(CUstream handle, CUdeviceptr address, std::size_t pitch, T value, s
         Place place;
         if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
         if (CUresult result = place_of(runtime, address, bytes, true, &place)) return result;
+        if (Graphs::Verdict captured = capture_work(*context, *stream, [&] {
+              return driverabi::MemsetNode{{address, pitch, value, sizeof(T), width, height}};
+            })) {
+          return *captured;
+        }
         if (bytes <= kInline && context->idle(stream)) {
           fill(address, pitch, value, width, height);
           return CUDA_SUCCESS;

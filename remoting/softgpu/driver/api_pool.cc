@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/memory_pool.h"
 #include "remoting/softgpu/driver/runtime.h"
 
@@ -25,6 +26,7 @@ CUresult with_pool(CUmemoryPool handle, Body&& body) noexcept {
 CUresult allocate(Runtime& runtime, ContextPtr& context, StreamPtr& stream, PoolPtr pool,
                   std::size_t bytes, CUdeviceptr* out) {
   if (out == nullptr || bytes == 0 || pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
   Device* device = runtime.device(pool->device);
   DeviceMemory* memory = device != nullptr ? device->memory() : nullptr;
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -63,6 +65,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, size_t bytes, CUmemoryPool po
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return with_stream(handle, [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) {
     if (address == 0) return CUDA_SUCCESS;
+    if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
     Device* device = runtime.device_of(address);
     Allocation allocation;
     if (device == nullptr || !device->memory()->find(address, &allocation) ||

@@ -1,8 +1,9 @@
-// Streams: creation, waiting, queries, host functions. Capture is not there; its queries say so.
+// Streams: creation, waiting, queries, host functions.
 #include <cuda.h>
 
 #include <algorithm>
 
+#include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/runtime.h"
 
 namespace headrace::softgpu {
@@ -39,7 +40,10 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     // Work that is in it still completes.
     StreamPtr stream = runtime.streams.remove(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (ContextPtr context = stream->context.lock()) context->destroy_stream(stream);
+    if (ContextPtr context = stream->context.lock()) {
+      if (graphs().watching()) graphs().stream_ends(capture_stream(*context, *stream));
+      context->destroy_stream(stream);
+    }
     return CUDA_SUCCESS;
   });
 }
@@ -47,6 +51,7 @@ CUresult cuStreamDestroy(CUstream handle) { return softgpu::cuStreamDestroy_v2(h
 
 CUresult cuStreamSynchronize(CUstream handle) {
   return with_stream(handle, [](Runtime&, ContextPtr& context, StreamPtr& stream) {
+    if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
     context->wait(stream);
     return context->sticky();
   });
@@ -54,6 +59,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 CUresult cuStreamQuery(CUstream handle) {
   return with_stream(handle, [](Runtime&, ContextPtr& context, StreamPtr& stream) {
+    if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
     if (!context->idle(stream)) return CUDA_ERROR_NOT_READY;
     return context->sticky();
   });
@@ -66,6 +72,12 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (graphs().watching()) {
+      if (Graphs::Verdict captured =
+              graphs().wait(capture_stream(*context, *stream), event_handle, flags)) {
+        return *captured;
+      }
+    }
     std::shared_ptr<Event::Record> record = event->current();
     if (record == nullptr || record->done()) return CUDA_SUCCESS;
     context->submit(stream, nullptr, true, record->operation);
@@ -76,6 +88,11 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user) {
   return with_stream(handle, [&](Runtime&, ContextPtr& context, StreamPtr& stream) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (Graphs::Verdict captured = capture_work(*context, *stream, [&] {
+          return driverabi::HostNode{function, user};
+        })) {
+      return *captured;
+    }
     context->submit(stream, [function, user] {
       CallbackScope scope;
       function(user);
@@ -89,6 +106,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* u
                              unsigned int flags) {
   return with_stream(handle, [&](Runtime&, ContextPtr& context, StreamPtr& stream) {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
     std::weak_ptr<Context> weak = context;
     // Unlike a host function it is called after a failure too, and told of it.
     context->submit(
@@ -156,31 +174,6 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* out) {
     *out = context->device().ordinal;
     return CUDA_SUCCESS;
   });
-}
-
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return with_stream(handle, [&](Runtime&, ContextPtr&, StreamPtr&) {
-    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*) {
-  return softgpu::cuStreamIsCapturing(handle, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*,
-                                   CUgraph*, const CUgraphNode**, size_t* count) {
-  if (count != nullptr) *count = 0;
-  return softgpu::cuStreamIsCapturing(handle, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*,
-                                   CUgraph*, const CUgraphNode**, const CUgraphEdgeData**,
-                                   size_t* count) {
-  if (count != nullptr) *count = 0;
-  return softgpu::cuStreamIsCapturing(handle, status);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

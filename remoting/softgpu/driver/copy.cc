@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "remoting/softgpu/driver/capture.h"
+
 namespace headrace::softgpu {
 namespace {
 
@@ -12,6 +14,32 @@ constexpr std::uint64_t kInline = 256 << 10;
 constexpr std::uint64_t kStaged = std::uint64_t{16} << 20;
 
 std::uint8_t* at(std::uint64_t address) { return reinterpret_cast<std::uint8_t*>(address); }
+
+template <typename Type, typename Host, typename Device>
+void describe(const CopySide& side, SideKind kind, Type& type, Host& host, Device& device,
+              std::size_t& pitch, std::size_t& rows) {
+  if (kind == SideKind::host) {
+    type = CU_MEMORYTYPE_HOST;
+    host = reinterpret_cast<Host>(side.address);
+  } else {
+    type = kind == SideKind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+    device = side.address;
+  }
+  pitch = side.pitch;
+  rows = side.pitch != 0 ? side.slice / side.pitch : 0;
+}
+
+driverabi::MemcpyNode node_of(const Copy& what, SideKind to, SideKind from) {
+  CUDA_MEMCPY3D out{};
+  describe(what.destination, to, out.dstMemoryType, out.dstHost, out.dstDevice, out.dstPitch,
+           out.dstHeight);
+  describe(what.source, from, out.srcMemoryType, out.srcHost, out.srcDevice, out.srcPitch,
+           out.srcHeight);
+  out.WidthInBytes = what.width;
+  out.Height = what.height;
+  out.Depth = what.depth;
+  return {out};
+}
 
 }  // namespace
 
@@ -66,6 +94,12 @@ CUresult copy(CUstream handle, const Copy& what, SideKind to, SideKind from, boo
         if (CUresult result = place_of(runtime, what.source.address, from_bytes,
                                        from == SideKind::device, &origin)) {
           return result;
+        }
+        if (!async) {
+          if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
+        } else if (Graphs::Verdict captured =
+                       capture_work(*context, *stream, [&] { return node_of(what, to, from); })) {
+          return *captured;
         }
         const std::uint64_t bytes = std::uint64_t{what.width} * what.height * what.depth;
         const bool touches_host = target != Place::device || origin != Place::device;

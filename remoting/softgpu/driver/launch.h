@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include "remoting/driverabi/graphs.h"
 #include "remoting/softgpu/driver/module.h"
 #include "remoting/softgpu/driver/runtime.h"
 
@@ -23,5 +24,8 @@ CUresult set_attribute(const Device& device, const sg_kernel_desc& kernel, Kerne
 // Blocks of one multiprocessor that can be resident together; 0 when not even one fits.
 int active_blocks(const Device& device, const sg_kernel_desc& kernel,
                   const KernelSettings& settings, int block, std::size_t dynamic_shared);
+
+// The launch that a kernel node describes, checked as at a launch.
+CUresult read_kernel_node(const CUDA_KERNEL_NODE_PARAMS_v2& params, driverabi::KernelNode* node);
 
 }  // namespace headrace::softgpu

@@ -16,13 +16,19 @@ from remoting.codegen.model import Api, CallClass
 CLUSTERS = {"cuOccupancyMaxActiveClusters", "cuOccupancyMaxPotentialClusterSize"}
 """Thread block clusters came with compute capability 9.0, which the software GPU is below."""
 
+SHARED = ROOT / "remoting/driverabi/graph_bodies.inc"
+"""Bodies that are the same in every library: a source of each includes them."""
+
 
 def defined(folder: Path, head: str) -> set[str]:
     """Names of functions whose definition starts so, in the sources of a folder."""
     pattern = re.compile(rf"^{head} (cu[A-Z]\w*)\([^;{{]*\)\s*{{", re.MULTILINE)
     found: set[str] = set()
     for source in folder.rglob("*.cc"):
-        found.update(pattern.findall(source.read_text()))
+        text = source.read_text()
+        found.update(pattern.findall(text))
+        if SHARED.name in text:
+            found.update(pattern.findall(SHARED.read_text()))
     return found
 
 
