@@ -58,8 +58,8 @@ def test_a_per_thread_form_means_the_threads_stream(files: dict[str, str]) -> No
 
 
 def test_the_client_refuses_with_the_reason(files: dict[str, str]) -> None:
-    text = body(files["client_exports.cc"], "HEADRACE_EXPORT cuGraphCreate(")
-    assert 'refused(told, "cuGraphCreate", "not carried yet: graphs")' in text
+    text = body(files["client_exports.cc"], "HEADRACE_EXPORT cuArrayCreate(")
+    assert 'refused(told, "cuArrayCreate", "32-bit ABI of CUDA 3.1")' in text
 
 
 def test_a_form_without_a_stream_uses_the_implicit_one(files: dict[str, str]) -> None:
