@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 PACKAGES := appliance security remoting tui client_installer
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup generate build test test-gpu test-asan lint typecheck bench demo fuzz format \
+.PHONY: help setup generate build test test-gpu test-asan test-suites lint typecheck bench demo fuzz format \
         constraints clean
 
 help: ## List the targets
@@ -36,6 +36,9 @@ test-gpu: build ## Run the driver-semantics tests on a real GPU
 test-asan: setup ## Run C++ and end-to-end tests on AddressSanitizer and UBSan builds
 	@scripts/build asan-ubsan $(JOBS)
 	@scripts/test-asan
+
+test-suites: build ## Run other people's test suites, directly and through the network (hours)
+	@scripts/test-suites
 
 lint: setup ## Check style and the layers between packages
 	@$(PYTHON) -m ruff check
