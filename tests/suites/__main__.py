@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -142,7 +143,14 @@ def _plain(summary: report.Summary) -> dict[str, object]:
     }
 
 
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    # Also where a shell that started us in the background has us ignore the first one.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, _interrupted)
     try:
         main()
     except SuiteError as error:

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -74,19 +75,27 @@ class Runner:
         self._store = store
         self._limits = limits
         self._say = say
+        self._stop = threading.Event()
 
     def run(self, files: Iterable[str], jobs: int = 1) -> None:
         """Runs all that is left of these files."""
         todo = [file for file in files if file not in self._store.complete]
         with ThreadPoolExecutor(jobs) as pool:
-            for done in [pool.submit(self._file, file) for file in todo]:
-                done.result()
+            try:
+                for done in [pool.submit(self._file, file) for file in todo]:
+                    done.result()
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def _file(self, file: str) -> None:
         started = time.monotonic()
         stuck = 0
         while stuck < 2:
             life = self._process(file)
+            if self._stop.is_set():
+                return
             if life.finished:
                 break
             stuck = 0 if life.ended else stuck + 1
@@ -160,6 +169,8 @@ class Runner:
                             self._heard(life, file, json.loads(line))
                 if over:
                     return self._after(life, file, process.returncode, log)
+                if self._stop.is_set():
+                    return life
                 if self._is_late(life, started):
                     return self._killed(life, file, process, log)
                 with contextlib.suppress(subprocess.TimeoutExpired):

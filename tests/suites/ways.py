@@ -36,9 +36,12 @@ def direct(suite: Suite, build: Path, caches: Path) -> Iterator[Way]:
     cache.mkdir(parents=True, exist_ok=True)
     helper = subprocess.Popen(
         [
+            # The kernel ends it when we are killed.
+            *("setpriv", "--pdeathsig", "TERM"),
             *(sys.executable, "-m", "remoting.softgpu.compiler", "--keep"),
             *("--socket", str(socket), "--cache", str(cache)),
             *("--device-archive", str(build / "lib/softgpu/libsoftgpu_device.a")),
+            *("--log", str(caches / "compiler.log")),
         ],
         stdin=subprocess.DEVNULL,
     )
