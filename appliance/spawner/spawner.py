@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,10 @@ class Spawner:
                 self._listeners.append(_listen(endpoint))
         except OSError as error:
             self._close_listeners()
-            raise SpawnError(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+            raise SpawnError(
+                f"cannot listen on {endpoint}: {error.strerror or error}",
+                hint=_what_to_do(endpoint, error.errno),
+            ) from error
         return tuple(Endpoint(*listener.getsockname()[:2]) for listener in self._listeners)
 
     def start(self) -> None:
@@ -259,6 +263,19 @@ class Spawner:
             with contextlib.suppress(OSError):
                 listener.close()
         self._listeners.clear()
+
+
+def _what_to_do(endpoint: Endpoint, reason: int | None) -> str:
+    """The next command when a port could not be opened."""
+    match reason:
+        case errno.EADDRINUSE:
+            return f"see who has it: ss -ltnp 'sport = :{endpoint.port}'; or give another --listen"
+        case errno.EACCES:
+            return "ports below 1024 are root's: give another --listen"
+        case errno.EADDRNOTAVAIL:
+            return "see which addresses this machine has: ip -brief address"
+        case _:
+            return "give another --listen HOST:PORT"
 
 
 def _listen(endpoint: Endpoint) -> socket.socket:

@@ -44,20 +44,27 @@ constexpr Command table[] = {
      "  headrace run -n 1 -m 8GiB -- python train.py\n"
      "  headrace run -n 2 -- ./simulate      two whole GPUs\n"
      "  headrace run -m 2GiB                 a shell that has one\n",
-     run_options, /*takes_program=*/true, run_program},
+     run_options, /*takes_program=*/true, /*words=*/0, run_program},
     {"list", "List the GPUs that you may ask for.", "list [--json]",
      "  headrace list\n"
      "  headrace list --json\n",
-     list_options, false, list_gpus},
+     list_options, false, 0, list_gpus},
     {"smi", "Show the GPUs of your reservation, and what is taken of them.",
      "smi [-L | -q | --json | --query-gpu=FIELDS --format=csv] [-i GPU]",
      "  headrace run -m 2GiB -- headrace smi\n"
      "  headrace smi -L\n"
      "  headrace smi --query-gpu=index,name,memory.used,memory.total --format=csv,noheader\n",
-     smi_options, false, show_smi},
+     smi_options, false, 0, show_smi},
     {"version", "Show the version.", "version [--json]", "  headrace version\n", version_options,
-     false, show_version},
-    {"help", "Explain a command.", "help [COMMAND]", "  headrace help run\n", {}, false, show_help},
+     false, 0, show_version},
+    {"help",
+     "Explain a command.",
+     "help [COMMAND]",
+     "  headrace help run\n",
+     {},
+     false,
+     1,
+     show_help},
 };
 
 }  // namespace

@@ -44,13 +44,7 @@ void print_table(const protocol::ListReply& reply) {
 
 }  // namespace
 
-int list_gpus(const Values& values, const std::vector<std::string>& rest) {
-  if (!rest.empty()) {
-    return complain(
-        "list",
-        {ErrorKind::invalid_input, "does not take \"" + rest[0] + "\"", "headrace help list"},
-        exit_usage);
-  }
+int list_gpus(const Values& values, const std::vector<std::string>&) {
   const Result<Config> config =
       load_config(value_or_empty(values, "config"), value_or_empty(values, "server"));
   if (!config) return complain("list", config.error(), exit_failed);

@@ -10,12 +10,12 @@
 namespace headrace::launcher {
 namespace {
 
-int main_of(const std::vector<std::string>& words) {
+int main_of(std::vector<std::string> words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     show_help({}, {});
     return words.empty() ? exit_usage : exit_ok;
   }
-  if (words[0] == "--version") return show_version({}, {});
+  if (words[0] == "--version") words[0] = "version";
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     names.emplace_back(command.name);

@@ -92,10 +92,17 @@ Result<Values> parse_options(const Command& command, const std::vector<std::stri
       if (++i == words.size()) return usage(command, word + " needs a " + option->argument);
       value = words[i];
     }
+    // An empty value is a variable that was not set, and never a wish.
+    if (option->argument != nullptr && value->empty()) {
+      return usage(command, word + " needs a " + option->argument + ", not an empty word");
+    }
     values[option->name] = value.value_or("");
   }
   rest.insert(rest.end(), words.begin() + static_cast<std::ptrdiff_t>(std::min(i, words.size())),
               words.end());
+  if (!command.takes_program && rest.size() > command.words) {
+    return usage(command, "does not take \"" + rest[command.words] + "\"");
+  }
   return values;
 }
 

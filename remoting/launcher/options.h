@@ -29,6 +29,7 @@ struct Command {
   const char* examples;  // lines; help leads with them
   std::span<const Option> options;
   bool takes_program;  // the rest of the line belongs to somebody else
+  unsigned words;      // that it takes besides options, at most; of no meaning with a program
   int (*run)(const Values& values, const std::vector<std::string>& rest);
 };
 

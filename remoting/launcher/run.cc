@@ -18,6 +18,8 @@ namespace headrace::launcher {
 namespace {
 
 constexpr unsigned max_gpus = 64;
+// A number without its unit is the likely reason for less.
+constexpr std::uint64_t least_memory = 1 << 20;
 
 std::string value_or(const Values& values, const char* name, const char* otherwise) {
   const auto found = values.find(name);
@@ -68,6 +70,12 @@ Result<protocol::ReserveRequest> request_of(const Values& values, const std::str
   if (const auto memory = values.find("memory"); memory != values.end()) {
     const Result<std::uint64_t> bytes = parse_size(memory->second);
     if (!bytes) return bytes.error();
+    if (*bytes < least_memory) {
+      return Error{
+          ErrorKind::invalid_input,
+          "-m " + memory->second + " is " + format_size(*bytes) + ": less than any program needs",
+          "write the unit: -m 512MiB, -m 8GiB"};
+    }
     request.memory_bytes = *bytes;
   }
   request.user = user_name().substr(0, 256);

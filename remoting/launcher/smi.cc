@@ -184,12 +184,7 @@ Result<const char*> view_of(const Values& values) {
 
 }  // namespace
 
-int show_smi(const Values& values, const std::vector<std::string>& rest) {
-  if (!rest.empty()) {
-    return complain(
-        "smi", {ErrorKind::invalid_input, "does not take \"" + rest[0] + "\"", "headrace help smi"},
-        exit_usage);
-  }
+int show_smi(const Values& values, const std::vector<std::string>&) {
   const Result<const char*> given = view_of(values);
   if (!given) return complain("smi", given.error(), exit_usage);
   const std::string view = *given == nullptr ? "" : *given;

@@ -40,7 +40,7 @@ def client(folder: Path, name: str, out: Path, server: str, days: int | None) ->
     click.echo(
         f"client {name!r}: key and certificate in {out}, valid until {issued.expires:%F %T} UTC"
     )
-    click.echo(f"Use them with: headrace --config {out} list")
+    click.echo(f"Use them with: headrace list --config {out}")
 
 
 def run() -> int:

@@ -14,11 +14,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from security.pki import files, keys
-from security.pki.errors import PkiError, StateError
+from security.pki.errors import PkiError, PublicKeyError, StateError
 from security.pki.identities import ClientIdentity, Identity, SessionIdentity
 from security.profiles import tls_profile
 
@@ -109,19 +110,18 @@ class CertificateAuthority:
             raise StateError(
                 f"there is no CA in {folder}", hint=f"python -m security.pki init {folder}"
             )
+        root = _load_certificate(folder, "root.pem")
+        issuing = _load_certificate(folder, "issuing.pem")
         try:
-            root = x509.load_pem_x509_certificate(files.read_file(folder / "root.pem"))
-            issuing = x509.load_pem_x509_certificate(files.read_file(folder / "issuing.pem"))
             key = keys.load_private_pem(files.read_private_file(folder / "issuing.key"))
+        except PublicKeyError as error:
+            raise _damaged(folder, f"issuing.key is {error.message}") from error
+        try:
             issuing.verify_directly_issued_by(root)
-        except StateError:
-            raise
-        except (ValueError, TypeError, PkiError) as error:
-            raise StateError(f"the CA in {folder} is damaged: {error}") from error
-        except Exception as error:  # InvalidSignature has no common base with the others
-            raise StateError(f"the CA in {folder} is damaged: its chain does not verify") from error
+        except (ValueError, TypeError, InvalidSignature) as error:
+            raise _damaged(folder, "its chain does not verify") from error
         if keys.public_der(key.public_key()) != _spki(issuing):
-            raise StateError(f"the CA in {folder} is damaged: issuing.key is not issuing.pem's")
+            raise _damaged(folder, "issuing.key is not issuing.pem's")
         return cls(root, issuing, key, clock)
 
     @classmethod
@@ -224,6 +224,21 @@ class CertificateAuthority:
             .sign(self._key, hashes.SHA256())
         )
         return IssuedCertificate(certificate, self.issuing)
+
+
+def _damaged(folder: Path, why: str) -> StateError:
+    return StateError(
+        f"the CA in {folder} is damaged: {why}",
+        hint=f"restore {folder} from a backup; without one: mv {folder} {folder}.damaged, "
+        "start again, and enrol every client anew",
+    )
+
+
+def _load_certificate(folder: Path, name: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(files.read_file(folder / name))
+    except ValueError as error:  # whose text is a library's, for its own users
+        raise _damaged(folder, f"{name} is not a certificate in PEM") from error
 
 
 def _sign_authority(

@@ -54,6 +54,14 @@ def test_help_and_version_are_data() -> None:
         (["lst"], USAGE, "did you mean headrace list?"),
         (["list", "--jsn"], USAGE, "did you mean --json?"),
         (["list", "extra"], USAGE, "headrace help list"),
+        (["smi", "extra"], USAGE, "headrace help smi"),
+        (["version", "x"], USAGE, "headrace help version"),
+        (["--version", "x"], USAGE, "headrace help version"),
+        (["help", "run", "extra"], USAGE, "headrace help"),
+        (["list", "-s", ""], USAGE, "headrace help list"),
+        (["run", "-s", "", "--", "true"], LAUNCHER, "headrace help run"),
+        (["run", "--memory=", "--", "true"], LAUNCHER, "headrace help run"),
+        (["run", "-m", "5", "--", "true"], LAUNCHER, "-m 8GiB"),
         (["list"], FAILED, "--config"),
         (["run", "-n", "0", "--", "true"], LAUNCHER, "from 1 to 64"),
         (["run", "-m", "8GB", "--", "true"], LAUNCHER, "512MiB"),
@@ -180,3 +188,57 @@ def test_a_key_that_others_may_read_is_refused(appliance: Appliance, tmp_path: P
     done = appliance.run("list", "--config", config)
     assert done.returncode != 0
     assert "chmod 600" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["client.conf", "client.pem", "client.key", "ca.pem"])
+@pytest.mark.parametrize("content", [None, "", "rubbish\n"], ids=["missing", "empty", "garbage"])
+def test_a_file_of_the_folder_that_cannot_be_used_is_named(
+    tmp_path: Path, name: str, content: str | None
+) -> None:
+    config = tmp_path / "client"
+    write_client_folder(CertificateAuthority.create(tmp_path / "ca"), "c", config, "127.0.0.1:1")
+    if content is None:
+        (config / name).unlink()
+    else:
+        (config / name).write_text(content)
+    done = alone("list", "--config", str(config))
+    assert done.returncode == FAILED
+    first, second = done.stderr.splitlines()
+    assert str(config / name) in first
+    others = {"client.conf", "client.pem", "client.key", "ca.pem"} - {name}
+    assert not any(str(config / other) in first for other in others)
+    assert "--config" in second or "server HOST:7444" in second
+
+
+def test_a_key_of_another_certificate_is_named(tmp_path: Path) -> None:
+    authority = CertificateAuthority.create(tmp_path / "ca")
+    for client in ("one", "two"):
+        write_client_folder(authority, client, tmp_path / client, "127.0.0.1:1")
+    (tmp_path / "one" / "client.key").write_bytes((tmp_path / "two" / "client.key").read_bytes())
+    done = alone("list", "--config", str(tmp_path / "one"))
+    assert f"{tmp_path}/one/client.key: not the key of" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("server = 127.0.0.1:1", '"=" does not belong there'),
+        ("server=127.0.0.1", '"=" does not belong there'),
+        ("server", 'no HOST after "server"'),
+        ("server 127.0.0.1:x", "127.0.0.1:x"),
+        ("serverless 127.0.0.1:1", "names no server"),
+        ("\t server \t 127.0.0.1:1 \r", "cannot connect to 127.0.0.1:1"),
+    ],
+)
+def test_what_is_wrong_in_client_conf_is_said_with_its_line(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    config = tmp_path / "client"
+    write_client_folder(CertificateAuthority.create(tmp_path / "ca"), "c", config, "127.0.0.1:1")
+    (config / "client.conf").write_text(f"# of the pool\n{line}\n")
+    done = alone("list", "--config", str(config))
+    assert said in done.stderr
+    assert "→" in done.stderr
+    if "connect" not in said and "names no" not in said:
+        assert "client.conf, line 2: " in done.stderr
+        assert "server HOST:7444" in done.stderr

@@ -222,6 +222,24 @@ def test_a_damaged_or_exposed_ca_is_refused_with_a_hint(tmp_path: Path) -> None:
         CertificateAuthority.load(tmp_path / "ca")
 
 
+@pytest.mark.parametrize("name", ["root.pem", "issuing.pem", "issuing.key"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"rubbish\n", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+)
+def test_a_damaged_file_of_the_ca_is_named_in_our_own_words(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = tmp_path / "ca"
+    CertificateAuthority.create(folder)
+    (folder / name).write_bytes(content)
+    with pytest.raises(StateError, match="damaged") as refused:
+        CertificateAuthority.open(folder)
+    assert name in refused.value.message
+    assert "http" not in refused.value.message
+    assert "backup" in refused.value.hint
+
+
 def test_an_interrupted_first_start_is_made_again(tmp_path: Path) -> None:
     CertificateAuthority.create(tmp_path / "ca")
     (tmp_path / "ca" / "root.pem").unlink()
