@@ -34,6 +34,9 @@ from .model import (
 from .pointers import signature
 from .scan import blank_comments
 
+#: Of one function. The most that compilers are known to declare is a tenth of it.
+MOST_REGISTERS = 1_000_000
+
 _SPACE = re.compile(r"\s+")
 _LABEL = re.compile(rf"({IDENT})\s*:(?!:)")
 _TABLE = re.compile(r"\s*\.(branchtargets|calltargets|callprototype)\b([^;]*);")
@@ -46,7 +49,8 @@ _PROTOTYPE = re.compile(
 )
 _UNNAMED = re.compile(r"(?<![\w$.])_(?![\w$])")
 _PRAGMA = re.compile(r'\.pragma\s+"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
-_STATEMENT = re.compile(r'(?:[^;{}"]+|\{[^;{}]*\})*;')
+# Possessive: a text without a semicolon is not tried in all the ways in which it could be divided.
+_STATEMENT = re.compile(r'(?:[^;{}"]++|\{[^;{}]*+\})*+;')
 _INSTRUCTION = re.compile(
     rf"(?:@\s*(!?)\s*({IDENT})\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)*)\s*(.*)$", re.S
 )
@@ -193,7 +197,7 @@ class _BodyParser:
                 )
             )
         else:
-            raise invalid(f"unknown statement {text.split()[0]}", self.line(pos))
+            raise invalid(f"unknown statement {text[:40].strip()!r}", self.line(pos))
 
     def _registers(self, text: str, pos: int) -> None:
         match = re.match(r"\.reg\s*(?:\.(v[24])\s*)?\.(\w+)\s*", text)
@@ -207,6 +211,8 @@ class _BodyParser:
             if reg is None:
                 raise invalid(f"cannot read the register {part.strip()!r}", self.line(pos))
             name, count = reg.group(1), reg.group(2)
+            if count is not None and (len(count) > 9 or int(count) > MOST_REGISTERS - len(regs)):
+                raise invalid(f"more than {MOST_REGISTERS} registers", self.line(pos))
             names = [name] if count is None else [f"{name}{k}" for k in range(int(count))]
             for each in names:
                 regs[self._declare(each, pos)] = type_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .errors import PtxError, invalid
-from .literals import IDENT, f32_bits, f64_bits, parse_literal
+from .literals import IDENT, f32_bits, f64_bits, parse_int, parse_literal
 from .model import TYPE_BYTES, Float, InitRef, Int, Variable
 
 _ATTRIBUTE = re.compile(r"\.attribute\s*\(([^)]*)\)")
@@ -17,11 +17,28 @@ _ADDRESS = re.compile(
     rf"(?:(0[xX][fF]+0*)\s*\(\s*)?(generic\s*\(\s*)?({IDENT})\s*(?:([-+])\s*(\w+)\s*)?(\)?)\s*"
     rf"(?:([-+])\s*(\w+)\s*)?(\)?)$"
 )
+#: More than hardware knows of.
+LARGEST_ALIGN = 1 << 16
 _LINKAGE = ("visible", "extern", "weak", "common")
 _SPACES = ("global", "const", "shared", "param", "local", "reg")
 _OPAQUE = ("texref", "samplerref", "surfref")
 
 Nested = str | list["Nested"]
+
+
+def whole_number(text: str, line: int) -> int:
+    """A number of the text; names are none here."""
+    value = parse_int(text)
+    if value is None:
+        raise invalid(f"{text[:40]!r} is not a number", line)
+    return value
+
+
+def _alignment(text: str, line: int) -> int:
+    align = whole_number(text, line)
+    if align == 0 or align & (align - 1) or align > LARGEST_ALIGN:
+        raise invalid(f"an alignment of {align}", line)
+    return align
 
 
 def split_top(text: str) -> list[str]:
@@ -53,7 +70,7 @@ def parse_variables(text: str, offset: int, line: int) -> list[Variable]:
     while match := _PREFIX.match(source, pos):
         word = match.group(2)
         if word is None:
-            align = int(match.group(1))
+            align = _alignment(match.group(1), line)
         elif word in _LINKAGE:
             linkage = word
         elif word in _SPACES:
@@ -86,7 +103,7 @@ def parse_variables(text: str, offset: int, line: int) -> list[Variable]:
             offset,
             linkage,
         )
-        dims = [int(d, 0) if d else 0 for d in _DIMENSION.findall(match.group(2))]
+        dims = [whole_number(d, line) if d else 0 for d in _DIMENSION.findall(match.group(2))]
         if match.group(3):
             _initialise(variable, match.group(3).strip(), dims, vector, line)
         else:
@@ -206,7 +223,7 @@ def _value(text: str, type_name: str, line: int) -> int | InitRef | tuple[int, I
     addend = 0
     for sign, number in ((match.group(4), match.group(5)), (match.group(7), match.group(8))):
         if number:
-            addend += int(number, 0) * (-1 if sign == "-" else 1)
+            addend += whole_number(number, line) * (-1 if sign == "-" else 1)
     reference = InitRef(match.group(3), addend, bool(match.group(2)))
     mask = match.group(1)
     if mask is None:

@@ -10,6 +10,8 @@ from .model import Addr, Args, Function, InitRef, Instr, Module, Operand, Pair, 
 from .pointers import function_address, is_function
 
 GLOBALS_ALIGN = 256
+#: Most bytes of initial values; the image is held in memory.
+LARGEST_IMAGE = 1 << 30
 
 
 def align_up(value: int, align: int) -> int:
@@ -75,7 +77,14 @@ def globals_layout(module: Module) -> GlobalsLayout:
 
 def globals_image(module: Module, layout: GlobalsLayout) -> tuple[bytes, list[Relocation]]:
     """Initial content up to the last byte that is not zero, and the addresses to fill in."""
-    image = bytearray(layout.size)
+    ends = [
+        start + len(module.variables[name].init) * module.variables[name].init_bytes
+        for name, start in layout.offsets.items()
+        if module.variables[name].init
+    ]
+    if max(ends, default=0) > LARGEST_IMAGE:
+        raise invalid(f"more than {LARGEST_IMAGE >> 20} MiB of variables with initial values")
+    image = bytearray(max(ends, default=0))
     relocations: list[Relocation] = []
     for name, start in layout.offsets.items():
         var = module.variables[name]

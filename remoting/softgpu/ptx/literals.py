@@ -15,6 +15,9 @@ _DEC_FLOAT = re.compile(
 )
 _INTEGER = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?$")
 
+#: Characters. Python refuses to read decimal numbers of thousands of digits.
+LONGEST_INTEGER = 64
+
 
 def f32_bits(value: float) -> int:
     """Bits of a float rounded to single precision (overflow gives infinity)."""
@@ -33,7 +36,7 @@ def f64_bits(value: float) -> int:
 def parse_int(text: str) -> int | None:
     """An integer literal with an optional sign, or None."""
     match = _INTEGER.match(text)
-    if match is None:
+    if match is None or len(match.group(2)) > LONGEST_INTEGER:
         return None
     digits = match.group(2)
     if digits[:2] in ("0x", "0X"):

@@ -17,9 +17,9 @@ MIN_VERSION = (3, 0)
 MAX_MAJOR = 9
 
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)+", re.S)
-_VERSION = re.compile(r"\.version\s+(\d+)\.(\d+)")
+_VERSION = re.compile(r"\.version\s+(\d{1,4})\.(\d{1,4})\b")
 _TARGET = re.compile(r"\.target\s+([\w$]+(?:\s*,\s*\w+)*)")
-_ADDRESS_SIZE = re.compile(r"\.address_size\s+(\d+)")
+_ADDRESS_SIZE = re.compile(r"\.address_size\s+(\d{1,4})\b")
 _FILE = re.compile(r'\.file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+\s*,\s*\d+)?')
 _SECTION = re.compile(r"\.section\s+[.\w$]+[^{};]*\{")
 _DWARF_LINE = re.compile(r"@@[^\n]*")
@@ -215,8 +215,8 @@ class _Scanner:
             pos = match.end()
             name, argument = match.group(1), match.group(2)
             if name in ("maxntid", "reqntid"):
-                numbers = [int(n, 0) for n in re.findall(r"\w+", argument)]
-                if not 1 <= len(numbers) <= 3:
+                numbers = [declarations.whole_number(n, line) for n in re.findall(r"\w+", argument)]
+                if not 1 <= len(numbers) <= 3 or max(numbers) >= 1 << 32:
                     raise invalid(f".{name} needs one to three numbers", line)
                 triple = (*numbers, 1, 1)[:3]
                 if name == "maxntid":
