@@ -119,6 +119,12 @@ class Settings(BaseSettings):
     software_gpu_libraries: Path = Field(
         default=_BUILD / "lib" / "softgpu", description="Folder with the software GPU's libraries."
     )
+    software_gpu_state: Path | None = Field(
+        default=None,
+        description="Folder (on tmpfs) that makes software GPUs machine-wide: memory that is not "
+        "cleared when it is freed, compute shared by all sessions, and faults put in from outside. "
+        "Default: every session has devices of its own.",
+    )
     software_gpu_compiler: Literal["shared", "own"] = Field(
         default="shared",
         description="The software GPU's compile helper: one shared by all workers and outside "
@@ -140,6 +146,12 @@ class Settings(BaseSettings):
     )
     max_unauthenticated: int = Field(
         default=64, ge=1, le=65536, description="Connections at once that are not yet trusted."
+    )
+    max_unauthenticated_per_address: int = Field(
+        default=32,
+        ge=1,
+        le=65536,
+        description="Of these from one address, so that one host does not keep all others out.",
     )
     handshake_time: Duration = Field(
         default=10.0,

@@ -26,6 +26,7 @@ _MAX_UNIX_PATH = 107  # sockaddr_un.sun_path, without its zero byte
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SOFTWARE_GPU = "HEADRACE_SOFTGPU"
 _COMPILER = "HEADRACE_SOFTGPU_COMPILER"
+_STATE = "HEADRACE_SOFTGPU_STATE"
 
 
 async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
@@ -92,6 +93,8 @@ def _announce(
 def _pool(settings: Settings) -> Pool:
     if settings.software_gpu:
         os.environ[_SOFTWARE_GPU] = settings.software_gpu  # its NVML reads this, too
+        if settings.software_gpu_state:
+            os.environ[_STATE] = os.fspath(settings.software_gpu_state.absolute())
     inventory = NvmlInventory(
         settings.nvml_path.absolute(),
         software=settings.software_gpu is not None,
@@ -113,6 +116,7 @@ def _spawner(settings: Settings, state: State, log: FilteringBoundLogger) -> Spa
     limits = Limits(
         connections=settings.max_connections,
         unauthenticated=settings.max_unauthenticated,
+        unauthenticated_per_address=settings.max_unauthenticated_per_address,
         # Handshake and hello have a limit each in the worker; this one is for a worker that hangs.
         unauthenticated_seconds=3 * settings.handshake_time,
     )

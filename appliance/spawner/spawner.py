@@ -42,6 +42,7 @@ class Limits:
 
     connections: int
     unauthenticated: int
+    unauthenticated_per_address: int
     unauthenticated_seconds: float
 
 
@@ -178,12 +179,19 @@ class Spawner:
 
     def _admit(self, connection: socket.socket, address: str, port: int) -> None:
         peer = self._pseudonyms.of(Kind.ADDRESS, address)
-        waiting = sum(1 for worker in self._workers.values() if not worker.authenticated)
+        waiting = [worker for worker in self._workers.values() if not worker.authenticated]
+        of_the_peer = sum(1 for worker in waiting if worker.peer == peer)
         if len(self._workers) >= self._limits.connections:
             self._log.warning("connection_refused", peer=peer, reason="too many connections")
-        elif waiting >= self._limits.unauthenticated:
+        elif len(waiting) >= self._limits.unauthenticated:
             self._log.warning(
                 "connection_refused", peer=peer, reason="too many connections without certificate"
+            )
+        elif of_the_peer >= self._limits.unauthenticated_per_address:
+            self._log.warning(
+                "connection_refused",
+                peer=peer,
+                reason="too many connections without certificate from this address",
             )
         else:
             self._spawn(connection, peer, address, port)

@@ -2,60 +2,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
+
+#include "remoting/softgpu/device/process_state.h"
 
 namespace headrace::softgpu {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31534b4e48435247ull;  // "GRCHNKS1"
 constexpr int kSlots = 1024;                             // processes that hold memory at one time
-
-struct ProcessState {
-  bool readable = false;      // /proc shows it to us
-  bool ended = false;         // a zombie has given its memory up
-  std::uint64_t started = 0;  // clock ticks since boot
-};
-
-ProcessState state_of(std::uint32_t pid) {
-  ProcessState out;
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return out;
-  char text[1024];
-  ssize_t n = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (n <= 0) return out;
-  text[n] = '\0';
-  const char* at = std::strrchr(text, ')');  // the name may hold spaces and brackets
-  if (at == nullptr) return out;
-  char state = 0;
-  unsigned long long started = 0;
-  int got = std::sscanf(at + 1,
-                        " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-                        "%*d %llu",
-                        &state, &started);
-  out.readable = got == 2;
-  out.ended = state == 'Z' || state == 'X';
-  out.started = started;
-  return out;
-}
-
-// With its start time a pid names one process, even after the pid was given out again. Where /proc
-// hides other users' processes, one that exists is taken for the owner.
-bool alive(std::uint32_t pid, std::uint64_t started) {
-  ProcessState state = state_of(pid);
-  if (state.readable) return !state.ended && state.started == started;
-  return kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
-}
 
 std::string errno_text(const std::string& what) { return what + ": " + std::strerror(errno); }
 
@@ -171,7 +132,7 @@ void ChunkStore::reap_locked() {
   for (int slot = 0; slot < kSlots; ++slot) {
     Table::Slot& entry = table_->slots[slot];
     if (entry.pid == 0 || entry.pid == self) continue;
-    if (alive(entry.pid, entry.started)) continue;
+    if (process_alive(entry.pid, entry.started)) continue;
     for (std::uint32_t i = 0; i < total_; ++i) {
       if (owners()[i] == slot + 1) owners()[i] = 0;
     }
@@ -184,7 +145,7 @@ int ChunkStore::own_slot_locked() {
   for (int slot = 0; slot < kSlots; ++slot) {
     Table::Slot& entry = table_->slots[slot];
     if (entry.pid != 0) continue;
-    entry.started = state_of(static_cast<std::uint32_t>(getpid())).started;
+    entry.started = process_started(static_cast<std::uint32_t>(getpid()));
     entry.pid = static_cast<std::uint32_t>(getpid());
     return slot_ = slot;
   }

@@ -48,6 +48,7 @@ Settings* read_settings() {
   Settings* out = new Settings();
   out->log_path = environment("HEADRACE_SOFTGPU_LOG");
   out->state_dir = environment("HEADRACE_SOFTGPU_STATE");
+  out->kernel_times = environment("HEADRACE_SOFTGPU_TIMES");
   out->device_bytes = parse_devices(environment("HEADRACE_SOFTGPU", "1x4GiB"));
   if (out->device_bytes.empty()) {
     log_line(out->log_path, "HEADRACE_SOFTGPU is not of the form \"2x8GiB\": no devices");

@@ -12,8 +12,9 @@ struct Settings {
       device_bytes;  // one entry per device; empty: the text was not understood
   int cc_major = 8;
   int cc_minor = 0;
-  std::string state_dir;  // empty: device memory is private to the process
-  std::string log_path;   // empty: no log
+  std::string state_dir;     // empty: device memory is private to the process
+  std::string log_path;      // empty: no log
+  std::string kernel_times;  // see kernel_times.h
   std::string visible_devices;
   bool has_visible_devices = false;
   bool launch_blocking = false;

@@ -42,6 +42,7 @@ bool valid_flags(unsigned flags) {
 CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal, unsigned api_version) {
   return with_device(ordinal, [&](Runtime& runtime, Device& device) {
     if (out == nullptr || !valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+    if (device.condition().lost()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     ContextPtr context = std::make_shared<Context>(runtime, device, false);
     context->flags = flags;
     context->api_version = api_version;
@@ -58,6 +59,7 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal, unsigned api_v
 CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice ordinal) {
   return with_device(ordinal, [&](Runtime&, Device& device) {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (device.condition().lost()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     std::lock_guard<std::mutex> guard(device.primary_mutex);
     if (device.primary_references++ == 0) {
       device.primary->flags = device.primary_flags;

@@ -2,10 +2,14 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <vector>
 
+#include "remoting/softgpu/device/condition.h"
+#include "remoting/softgpu/device/kernel_times.h"
 #include "remoting/softgpu/device/log.h"
 #include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/launch.h"
@@ -117,6 +121,54 @@ CUresult gather(const KernelInfo& info, void** params, void** extra,
   return CUDA_SUCCESS;
 }
 
+// Until a hung kernel is told to end: by its context's end, the time limit, a failure of the
+// device, or whoever had it hang.
+LaunchResult hang(Context& context, const Launch& launch, std::uint32_t released) {
+  constexpr std::chrono::milliseconds kLook{5};
+  const std::chrono::milliseconds limit = launch_time_limit();
+  const auto begun = std::chrono::steady_clock::now();
+  while (context.condition().released() == released && context.sticky() == CUDA_SUCCESS) {
+    if (launch.cancel->cancelled()) return {.status = LaunchStatus::cancelled};
+    if (limit.count() != 0 && std::chrono::steady_clock::now() - begun > limit) {
+      return {.status = LaunchStatus::timeout};
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return {};
+}
+
+// Until the kernel has had so much of the device. What it shares it with changes meanwhile.
+void model(Condition& condition, const CancelToken& cancel, std::uint64_t begun_at,
+           std::uint64_t nanoseconds) {
+  constexpr std::uint64_t kLook = 1'000'000;
+  for (;;) {
+    const std::uint64_t had = condition.progress_ns() - begun_at;
+    if (had >= nanoseconds || cancel.cancelled()) return;
+    const std::uint64_t left = (nanoseconds - had) * condition.parts();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kLook)));
+  }
+}
+
+// Runs the launch, and accounts for the time that it takes of the device.
+LaunchResult occupy(Context& context, const std::string& name, const Launch& launch) {
+  Condition& condition = context.condition();
+  const std::uint64_t modelled =
+      static_cast<std::uint64_t>(modelled_time(name, launch.grid.count()).count());
+  if (!condition.shared() && modelled == 0) return run(launch);
+  const std::uint32_t released = condition.released();
+  const bool hangs = condition.hangs_launch();
+  condition.begin_kernel();
+  const std::uint64_t begun_at = condition.progress_ns();
+  LaunchResult result = hangs ? hang(context, launch, released) : LaunchResult{};
+  const bool runs = result.ok() && context.sticky() == CUDA_SUCCESS;
+  if (runs) result = run(launch);
+  if (runs && result.ok() && modelled != 0) {
+    model(condition, *launch.cancel, begun_at, modelled);
+  }
+  condition.end_kernel();
+  return result;
+}
+
 // On a thread of the engine.
 CUresult execute(Runtime& runtime, Context& context, const Function& function,
                  const Request& request, const std::vector<std::uint8_t>& params) {
@@ -146,7 +198,7 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
     if (launch.grid_workspace == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     std::memset(reinterpret_cast<void*>(launch.grid_workspace), 0, kWorkspace);
   }
-  LaunchResult result = run(launch);
+  const LaunchResult result = occupy(context, function.code().name(), launch);
   if (launch.grid_workspace != 0) memory->free(launch.grid_workspace, true);
   if (!result.ok()) {
     log("kernel " + function.code().name() + ": " + describe(result.status) + ", address " +

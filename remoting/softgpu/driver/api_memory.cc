@@ -14,6 +14,7 @@ constexpr std::size_t kPitchUnit = 512;
 
 CUresult allocate(ContextPtr& context, std::size_t bytes, CUdeviceptr* out) {
   if (out == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (context->condition().refuses_allocation()) return CUDA_ERROR_OUT_OF_MEMORY;
   DeviceMemory* memory = context->device().memory();
   std::uint64_t base = memory != nullptr ? memory->allocate(bytes, context->handle, 0, false) : 0;
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -29,7 +29,9 @@ CUresult allocate(Runtime& runtime, ContextPtr& context, StreamPtr& stream, Pool
   if (Graphs::Verdict forbidden = capture_forbids(*context, *stream)) return *forbidden;
   Device* device = runtime.device(pool->device);
   DeviceMemory* memory = device != nullptr ? device->memory() : nullptr;
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (memory == nullptr || device->condition().refuses_allocation()) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   if (pool->max_size != 0) {
     std::lock_guard<std::mutex> guard(pool->mutex);
     if (pool->used + bytes > pool->max_size) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -96,7 +96,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size,
   return with_runtime([&](Runtime& runtime) {
     if (out == nullptr || flags != 0 || !whole_chunks(size)) return CUDA_ERROR_INVALID_VALUE;
     if (CUresult bad = check(runtime, properties)) return bad;
-    DeviceMemory* memory = runtime.device(properties->location.id)->memory();
+    Device& device = *runtime.device(properties->location.id);
+    if (device.condition().refuses_allocation()) return CUDA_ERROR_OUT_OF_MEMORY;
+    DeviceMemory* memory = device.memory();
     PhysicalPtr made = std::make_shared<PhysicalMemory>();
     if (memory == nullptr || !memory->take_physical(size, &made->chunks)) {
       return CUDA_ERROR_OUT_OF_MEMORY;

@@ -33,6 +33,7 @@ Context::Context(Runtime& runtime, Device& device, bool primary)
       device_(device),
       primary_(primary),
       id_(next_number()),
+      condition_(Condition::of(device.identity.index)),
       output_(kPrintBytes) {
   set_default_limits(limits);
 }
@@ -45,6 +46,8 @@ void Context::activate() {
   streams_.clear();
   cancel_ = std::make_unique<CancelToken>();
   sticky_ = CUDA_SUCCESS;
+  failures_seen_ = condition_.failures();
+  condition_.add_context(1);
   active_ = true;
 }
 
@@ -65,6 +68,7 @@ void Context::reset() {
   legacy_ = nullptr;
   streams_.clear();
   std::lock_guard<std::mutex> settings_guard(settings_mutex);
+  condition_.add_context(-1);
   heap_ = nullptr;  // its memory went with all other memory of the context
   output_.set_limit(kPrintBytes);
   set_default_limits(limits);
@@ -93,6 +97,15 @@ CUresult Context::set_limit(CUlimit limit, std::size_t value) {
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) output_.set_limit(value);
   limits[limit] = value;
   return CUDA_SUCCESS;
+}
+
+CUresult Context::sticky() {
+  const int known = sticky_.load(std::memory_order_acquire);
+  if (known != CUDA_SUCCESS || condition_.failures() == failures_seen_) {
+    return static_cast<CUresult>(known);
+  }
+  fail(static_cast<CUresult>(condition_.failure()));
+  return static_cast<CUresult>(sticky_.load(std::memory_order_acquire));
 }
 
 void Context::fail(CUresult error) {

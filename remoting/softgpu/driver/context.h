@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "remoting/softgpu/device/condition.h"
 #include "remoting/softgpu/driver/kernel_output.h"
 #include "remoting/softgpu/driver/work.h"
 #include "remoting/softgpu/exec/executor.h"
@@ -70,6 +71,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::uint64_t handle = 0;
   Runtime& runtime() { return runtime_; }
   Device& device() { return device_; }
+  Condition& condition() { return condition_; }
   bool primary() const { return primary_; }
   std::uint64_t id() const { return id_; }
 
@@ -80,7 +82,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void reset();
 
   // The first error that destroyed the context's work; every later call returns it.
-  CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
+  // What befell the device since the context was made counts, too.
+  CUresult sticky();
   void fail(CUresult error);
   // The same for a call that is about to return it: what kernels said about it comes out first.
   CUresult reported_error();
@@ -127,6 +130,8 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::uint64_t id_;
   std::atomic<bool> active_{false};
   std::atomic<int> sticky_{CUDA_SUCCESS};
+  Condition& condition_;             // of the device
+  std::uint32_t failures_seen_ = 0;  // of the device, when the context was activated
   std::unique_ptr<CancelToken> cancel_;
   OutputBuffer output_;
   std::unique_ptr<DeviceHeap> heap_;  // guarded by settings_mutex

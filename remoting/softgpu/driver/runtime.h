@@ -35,6 +35,7 @@ class Device {
   const DeviceIdentity& identity;
   const Limits& limits() const { return *identity.limits; }
 
+  Condition& condition() { return Condition::of(identity.index); }
   // Opened on first use; nullptr when the store cannot be had (the log says why).
   DeviceMemory* memory();
 

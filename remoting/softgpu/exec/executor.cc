@@ -120,6 +120,11 @@ LaunchResult run(const Launch& launch, unsigned threads) noexcept {
   }
 }
 
+std::chrono::milliseconds launch_time_limit() noexcept {
+  Runtime* shared = runtime();
+  return shared == nullptr ? std::chrono::milliseconds{0} : shared->time_limit;
+}
+
 unsigned worker_threads() noexcept {
   Runtime* shared = runtime();
   return shared == nullptr ? 1 : shared->threads;

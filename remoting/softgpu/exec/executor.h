@@ -103,6 +103,9 @@ struct LaunchResult {
 // `threads`: upper bound of threads for this launch, 0 = all of the pool.
 LaunchResult run(const Launch& launch, unsigned threads = 0) noexcept;
 
+// HEADRACE_SOFTGPU_TIMEOUT; 0 = none.
+std::chrono::milliseconds launch_time_limit() noexcept;
+
 // Threads that one launch can use at most.
 unsigned worker_threads() noexcept;
 

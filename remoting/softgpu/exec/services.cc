@@ -60,7 +60,8 @@ LaunchStatus status_of(std::uint32_t kind) {
   }
 }
 
-[[noreturn]] void trap(sg_warp_env* env, std::uint32_t kind, std::uint64_t address) {
+// GNU's attribute is a part of the function's type, as that of the table is.
+[[gnu::noreturn]] void trap(sg_warp_env* env, std::uint32_t kind, std::uint64_t address) {
   ThreadState& thread = *slot_of(env).thread;
   thread.enter_scheduler();
   thread.drop_fibers(status_of(kind), address);

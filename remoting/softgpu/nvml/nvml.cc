@@ -3,6 +3,7 @@
 // reported by callers as "function not found".
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -11,19 +12,15 @@
 #include <vector>
 
 #include "remoting/softgpu/device/chunk_store.h"
+#include "remoting/softgpu/device/condition.h"
 #include "remoting/softgpu/device/identity.h"
 #include "remoting/softgpu/device/settings.h"
+#include "remoting/softgpu/nvml/answers.h"
 #include "remoting/softgpu/nvml/types.h"
 
-#define NVML_EXPORT extern "C" [[gnu::visibility("default")]]
-
 namespace headrace::softgpu::nvml {
-namespace {
 
 std::atomic<int> initialized{0};
-
-// Handles are addresses of these bytes: one per device, valid as long as the library is loaded.
-constexpr int kMaxDevices = 64;
 char handle_bytes[kMaxDevices];
 
 const DeviceIdentity* find(const void* handle) {
@@ -35,25 +32,7 @@ const DeviceIdentity* find(const void* handle) {
   return nullptr;
 }
 
-template <typename Body>
-Return with_library(Body&& body) noexcept {
-  if (initialized.load() <= 0) return kUninitialized;
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return kMemory;
-  } catch (...) {
-    return kUnknown;
-  }
-}
-
-template <typename Body>
-Return with_device(const void* handle, Body&& body) noexcept {
-  return with_library([&] {
-    const DeviceIdentity* device = find(handle);
-    return device != nullptr ? body(*device) : kInvalidArgument;
-  });
-}
+namespace {
 
 Return put_text(const std::string& text, char* out, unsigned size) {
   if (out == nullptr) return kInvalidArgument;
@@ -88,13 +67,24 @@ Memory memory_of(const DeviceIdentity& device) {
   Memory out{};
   out.total = device.memory_bytes / kChunkBytes * kChunkBytes;
   for (const ProcessUsage& one : usage_of(device)) out.used += one.bytes;
-  out.free = out.total - out.used;
+  out.free = out.total - std::min(out.used, out.total);
   return out;
+}
+
+// Processes with memory, and those with a context only.
+std::vector<ProcessUsage> processes_of(const DeviceIdentity& device) {
+  std::vector<ProcessUsage> all = usage_of(device);
+  for (const ComputeUsage& one : Condition::of(device.index).usage()) {
+    const bool known = std::any_of(all.begin(), all.end(),
+                                   [&](const ProcessUsage& other) { return other.pid == one.pid; });
+    if (!known) all.push_back({one.pid, 0});
+  }
+  return all;
 }
 
 Return put_processes(const DeviceIdentity& device, unsigned* count, ProcessInfo* out) {
   if (count == nullptr) return kInvalidArgument;
-  std::vector<ProcessUsage> all = usage_of(device);
+  std::vector<ProcessUsage> all = processes_of(device);
   unsigned room = *count;
   *count = static_cast<unsigned>(all.size());
   if (all.size() > room) return kInsufficientSize;
@@ -223,7 +213,7 @@ NVML_EXPORT int nvmlDeviceGetHandleByPciBusId(const char* address, void** out) {
 }
 
 NVML_EXPORT int nvmlDeviceGetIndex(void* handle, unsigned* out) {
-  return with_device(handle, [&](const DeviceIdentity& device) {
+  return with_identity(handle, [&](const DeviceIdentity& device) {
     if (out == nullptr) return kInvalidArgument;
     *out = static_cast<unsigned>(device.index);
     return kSuccess;
@@ -234,18 +224,18 @@ NVML_EXPORT int nvmlDeviceGetMinorNumber(void* handle, unsigned* out) {
 }
 
 NVML_EXPORT int nvmlDeviceGetName(void* handle, char* out, unsigned size) {
-  return with_device(
+  return with_identity(
       handle, [&](const DeviceIdentity& device) { return put_text(device.name, out, size); });
 }
 
 NVML_EXPORT int nvmlDeviceGetUUID(void* handle, char* out, unsigned size) {
-  return with_device(handle, [&](const DeviceIdentity& device) {
+  return with_identity(handle, [&](const DeviceIdentity& device) {
     return put_text(device.uuid_text(), out, size);
   });
 }
 
 NVML_EXPORT int nvmlDeviceGetPciInfo_v3(void* handle, PciInfoV3* out) {
-  return with_device(handle, [&](const DeviceIdentity& device) {
+  return with_identity(handle, [&](const DeviceIdentity& device) {
     if (out == nullptr) return kInvalidArgument;
     *out = PciInfoV3{};
     out->domain = static_cast<unsigned>(device.pci_domain);
@@ -258,7 +248,7 @@ NVML_EXPORT int nvmlDeviceGetPciInfo_v3(void* handle, PciInfoV3* out) {
 }
 
 NVML_EXPORT int nvmlDeviceGetPciInfo_v2(void* handle, PciInfoV2* out) {
-  return with_device(handle, [&](const DeviceIdentity& device) {
+  return with_identity(handle, [&](const DeviceIdentity& device) {
     if (out == nullptr) return kInvalidArgument;
     *out = PciInfoV2{};
     out->domain = static_cast<unsigned>(device.pci_domain);
@@ -292,9 +282,9 @@ NVML_EXPORT int nvmlDeviceGetMemoryInfo_v2(void* handle, MemoryV2* out) {
 NVML_EXPORT int nvmlDeviceGetUtilizationRates(void* handle, Utilization* out) {
   return with_device(handle, [&](const DeviceIdentity& device) {
     if (out == nullptr) return kInvalidArgument;
-    // Work of other processes is not measured yet, so the device shows as idle.
     Memory memory = memory_of(device);
-    *out = {0, static_cast<unsigned>(memory.total ? memory.used * 100 / memory.total : 0)};
+    *out = {Condition::of(device.index).busy_percent(),
+            static_cast<unsigned>(memory.total ? memory.used * 100 / memory.total : 0)};
     return kSuccess;
   });
 }
@@ -370,11 +360,8 @@ NVML_NOT_SUPPORTED(nvmlDeviceGetClockInfo, int, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMaxClockInfo, int, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long*)
-NVML_NOT_SUPPORTED(nvmlDeviceGetEccMode, int*, int*)
-NVML_NOT_SUPPORTED(nvmlDeviceGetTotalEccErrors, int, int, unsigned long long*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetRetiredPages, int, unsigned*, unsigned long long*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetRetiredPagesPendingStatus, int*)
-NVML_NOT_SUPPORTED(nvmlDeviceGetRemappedRows, unsigned*, unsigned*, unsigned*, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetPersistenceMode, int*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetSerial, char*, unsigned)
 NVML_NOT_SUPPORTED(nvmlDeviceGetBoardPartNumber, char*, unsigned)
@@ -384,7 +371,6 @@ NVML_NOT_SUPPORTED(nvmlDeviceGetCurrPcieLinkWidth, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMaxPcieLinkWidth, unsigned*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkState, unsigned, int*)
-NVML_NOT_SUPPORTED(nvmlDeviceGetSupportedEventTypes, unsigned long long*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetVirtualizationMode, int*)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMigDeviceHandleByIndex, unsigned, void**)
 

@@ -69,6 +69,25 @@ struct Utilization {
   unsigned gpu, memory;
 };
 
+struct ProcessUtilization {
+  unsigned pid;
+  unsigned long long microseconds;  // since 1970
+  unsigned sm, memory, encoder, decoder;
+};
+static_assert(sizeof(ProcessUtilization) == 32);
+
+struct EventDataV1 {
+  void* device;
+  unsigned long long type, data;
+};
+
+struct EventDataV2 {
+  void* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+static_assert(sizeof(EventDataV2) == 32);
+
 struct ProcessInfo {
   unsigned pid;
   unsigned long long used_memory;
