@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.suites.model import Notes, Suite, SuiteError
+from tests.suites.sources import source
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -35,7 +36,27 @@ def numba_cuda() -> Suite:
     )
 
 
-SUITES: dict[str, Callable[[], Suite]] = {"numba-cuda": numba_cuda}
+def cupy_core() -> Suite:
+    """CuPy's tests are in its source distribution only; those of its core are taken."""
+    version = importlib.metadata.version("cupy-cuda13x")
+    folder = source("cupy", version, WORK)
+    root = folder / "tests"
+    files = tuple(file for file in _files(root) if file.startswith("cupy_tests/core_tests/"))
+    return Suite(
+        name="cupy-core",
+        version=version,
+        root=root,
+        files=files,
+        notes=Notes.load(HERE / "cupy-core.toml"),
+        # Markers, filters of warnings, and that an unexpected pass is a failure.
+        options=("-c", str(folder / "pyproject.toml")),
+        environment={"PYTHONPATH": str(packages())},
+        # Some tests want arrays of 8 GiB.
+        gpu_memory="10GiB",
+    )
+
+
+SUITES: dict[str, Callable[[], Suite]] = {"numba-cuda": numba_cuda, "cupy-core": cupy_core}
 
 
 def suite(name: str) -> Suite:
