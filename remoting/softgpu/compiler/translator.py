@@ -26,7 +26,7 @@ class Inspection(NamedTuple):
 
 
 class Translator:
-    """A module with inspect_module(), compile_kernel() and PtxError, by its import name."""
+    """A module with prepare(), inspect_module(), compile_kernel(), PtxError; by its import name."""
 
     def __init__(self, name: str = DEFAULT_TRANSLATOR) -> None:
         self.name = name
@@ -49,6 +49,7 @@ class Translator:
         """Import the translator; afterwards children of this process have it at once."""
         if self._module is None:
             self._module = importlib.import_module(self.name)
+            self._module.prepare()
         return self._module
 
     def inspect(self, text: str) -> Inspection:

@@ -6,7 +6,7 @@ its kernels.  Both raise ``PtxError``.
 
 from __future__ import annotations
 
-from .compiler import TargetSpec, compile_kernel, kernel_ir
+from .compiler import TargetSpec, compile_kernel, kernel_ir, prepare
 from .errors import PtxError, UnsupportedForm
 from .inspection import GlobalInfo, KernelInfo, ModuleInfo, inspect_module
 from .layout import Relocation
@@ -22,4 +22,5 @@ __all__ = [
     "compile_kernel",
     "inspect_module",
     "kernel_ir",
+    "prepare",
 ]

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 
 from .emit import generate
 from .errors import PtxError
+from .families import load_all
 from .scan import scan_module
 
 #: Kernels up to this many instructions are optimised fully; larger ones less, since compile time
@@ -69,6 +70,13 @@ def stack_bytes(code: bytes) -> int:
     """The largest frame in an object; 0 when none is over 128 bytes."""
     frames = (int.from_bytes(m.group(1), "little", signed=True) for m in _TAKE_STACK.finditer(code))
     return max((f for f in frames if f % 8 == 0), default=0)
+
+
+def prepare() -> None:
+    """Do now what otherwise each process that is forked from this one would do for itself."""
+    load_all()
+    target = TargetSpec.host()
+    _machine(target.cpu, target.features, optimisation_for(0))
 
 
 def kernel_ir(text: str, kernel: str) -> str:

@@ -23,6 +23,10 @@ class PtxError(Exception):
         self.kind, self.message, self.line = kind, message, line
 
 
+def prepare() -> None:
+    """As the real translator's; there is nothing to prepare."""
+
+
 @dataclass
 class TargetSpec:
     """As the real translator's."""
