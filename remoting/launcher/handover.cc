@@ -52,6 +52,24 @@ void prepend(const char* name, const std::string& value) {
   setenv(name, any ? (value + ":" + before).c_str() : value.c_str(), 1);
 }
 
+Result<std::string> own_folder() {
+  char self[PATH_MAX];
+  const ssize_t size = readlink("/proc/self/exe", self, sizeof self);
+  if (size <= 0 || size == sizeof self) {
+    return system_error(ErrorKind::internal, "cannot find this program's own folder", errno);
+  }
+  const std::string_view place(self, static_cast<std::size_t>(size));
+  return std::string(place.substr(0, place.rfind('/')));
+}
+
+// Empty if it is not installed.
+std::string ptxas_stand_in() {
+  const Result<std::string> folder = own_folder();
+  if (!folder) return {};
+  std::string path = *folder + "/headrace-ptxas";
+  return access(path.c_str(), X_OK) == 0 ? path : std::string();
+}
+
 }  // namespace
 
 Result<SessionHandover> hand_over(const SessionFile& session) {
@@ -74,16 +92,12 @@ Result<std::string> library_folder() {
   const char* given = std::getenv("HEADRACE_LIB");
   std::string folder = given == nullptr ? "" : given;
   if (folder.empty()) {
-    char self[PATH_MAX];
-    const ssize_t size = readlink("/proc/self/exe", self, sizeof self);
-    if (size <= 0 || size == sizeof self) {
-      return system_error(ErrorKind::internal, "cannot find this program's own folder", errno);
-    }
-    std::string place(self, static_cast<std::size_t>(size));
-    place.resize(place.rfind('/'));
-    folder = place.substr(0, place.rfind('/')) + "/lib/client";
+    Result<std::string> own = own_folder();
+    if (!own) return own.error();
+    const std::string above = own->substr(0, own->rfind('/'));
+    folder = above + "/lib/client";
     if (access((folder + "/libcuda.so.1").c_str(), R_OK) != 0) {
-      folder = place.substr(0, place.rfind('/')) + "/lib/headrace";
+      folder = above + "/lib/headrace";
     }
   }
   if (access((folder + "/libcuda.so.1").c_str(), R_OK) != 0) {
@@ -104,6 +118,10 @@ void set_environment(const std::string& session_path, const std::string& librari
     setenv("CUPY_COMPILE_WITH_PTX", "1", 0);
     // Else CuPy sums with the CUB library: 28 MB of PTX, a minute for one kernel.
     setenv("CUPY_ACCELERATORS", "", 0);
+    if (const std::string ptxas = ptxas_stand_in(); !ptxas.empty()) {
+      setenv("TRITON_PTXAS_PATH", ptxas.c_str(), 0);
+      setenv("TRITON_PTXAS_BLACKWELL_PATH", ptxas.c_str(), 0);
+    }
   }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -105,8 +106,25 @@ def test_the_program_s_environment(appliance: Appliance) -> None:
     given = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert given["LD_LIBRARY_PATH"] == f"{BUILD}/lib/client:/before"
     assert given["CUPY_COMPILE_WITH_PTX"] == "1"
+    assert given["TRITON_PTXAS_PATH"] == f"{BUILD}/bin/headrace-ptxas"
     folder = Path(given["HEADRACE_SESSION"]).parent
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_stand_in_for_ptxas_keeps_ptx(tmp_path: Path) -> None:
+    """As Triton calls it."""
+    ptxas = BUILD / "bin/headrace-ptxas"
+    version = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True)
+    assert re.search(r"release (\d+\.\d+)", version.stdout)
+    (tmp_path / "k.ptx").write_text(".version 8.0\n")
+    words = ["-lineinfo", "-v", "--regAllocOptLevel=2", "--opt-level", "0", "--gpu-name=sm_80"]
+    command = [ptxas, *words, tmp_path / "k.ptx", "-o", tmp_path / "k.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "k.o").read_text() == ".version 8.0\n"
+    assert done.stdout + done.stderr == ""
+    missing = subprocess.run([ptxas, "-o", "x"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert "no PTX file" in missing.stderr
 
 
 def test_a_reservation_lasts_as_long_as_anything_of_it(appliance: Appliance) -> None:
