@@ -1,7 +1,9 @@
 #include "client/remote.h"
 
+#include <cstdlib>
 #include <mutex>
 #include <shared_mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "client/per_thread.h"
@@ -104,6 +106,14 @@ CUresult to_wire_device(CUdevice ordinal, std::int32_t& wire) {
 std::uint64_t current_context_id() {
   const ThreadState& thread = ThreadState::of_this_thread();
   return thread.contexts.empty() ? 0 : thread.contexts.back()->id;
+}
+
+bool trips_are_logged() {
+  static const bool asked = [] {
+    const char* value = getenv("HEADRACE_LOG_TRIPS");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return asked;
 }
 
 TripResult note_reply(std::uint64_t context, const ReplyHead& head) {

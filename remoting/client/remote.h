@@ -84,12 +84,16 @@ CUresult send(const Call& call) {
   return send_in(context, call);
 }
 
+// Whether HEADRACE_LOG_TRIPS=1 asks that the log names each call that waits for the server.
+bool trips_are_logged();
+
 // `reply` may hold views into a buffer that the thread's next trip overwrites.
 template <typename Call>
 TripResult trip_with_sink(std::uint64_t context, const Call& call, typename Call::Reply& reply,
                           const Connection::Sink& sink) {
   std::vector<std::uint8_t>& fields = reply_buffer();
   ReplyHead head;
+  if (trips_are_logged()) log_line("trip " + std::string(Call::kName));
   const Connection::Sent sent = process().connection->trip(context, call, sink, head, fields);
   if (sent != Connection::Sent::ok) return {result_of(sent), CUDA_SUCCESS};
   TripResult outcome = note_reply(context, head);
