@@ -130,6 +130,12 @@ class Settings(BaseSettings):
         description="The software GPU's compile helper: one shared by all workers and outside "
         "them, or each worker's own, started on demand.",
     )
+    software_gpu_sass: Literal["refuse", "skip"] = Field(
+        default="refuse",
+        description="What the software GPU does with machine code, which it cannot run: refuse it, "
+        "or load it and skip its kernels, which then complete without doing anything. The "
+        "devices' names say so.",
+    )
     context_overhead: Size | None = Field(
         default=None,
         description="Device memory that a CUDA context takes; default: 512MiB on a real GPU, "

@@ -27,6 +27,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SOFTWARE_GPU = "HEADRACE_SOFTGPU"
 _COMPILER = "HEADRACE_SOFTGPU_COMPILER"
 _STATE = "HEADRACE_SOFTGPU_STATE"
+_SASS = "HEADRACE_SOFTGPU_SASS"
 
 
 async def serve(settings: Settings, log: FilteringBoundLogger) -> None:
@@ -92,9 +93,12 @@ def _announce(
 
 def _pool(settings: Settings) -> Pool:
     if settings.software_gpu:
-        os.environ[_SOFTWARE_GPU] = settings.software_gpu  # its NVML reads this, too
+        # Its NVML reads these, too.
+        os.environ[_SOFTWARE_GPU] = settings.software_gpu
         if settings.software_gpu_state:
             os.environ[_STATE] = os.fspath(settings.software_gpu_state.absolute())
+        if settings.software_gpu_sass == "skip":
+            os.environ[_SASS] = settings.software_gpu_sass
     inventory = NvmlInventory(
         settings.nvml_path.absolute(),
         software=settings.software_gpu is not None,

@@ -1,21 +1,16 @@
 #include "driverabi/cubin.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "driverabi/cubin_sections.h"
+
 namespace headrace::driverabi {
 namespace {
 
-constexpr std::uint64_t kElfHeader = 64;
-constexpr std::uint64_t kSectionHeader = 64;
-constexpr std::uint64_t kSymbol = 24;
-constexpr std::uint16_t kMachineCuda = 190;
-constexpr std::uint32_t kSectionSymtab = 2;
-constexpr std::uint32_t kSectionNobits = 8;
 constexpr std::uint8_t kSymbolFunction = 2;
 constexpr std::uint8_t kOtherEntry = 0x10;  // st_other: the symbol is a kernel
 constexpr std::uint8_t kNewFlagsAbi = 8;  // EI_ABIVERSION from which e_flags hold the SM in byte 1
@@ -29,59 +24,10 @@ constexpr std::uint8_t kParamInfo = 0x17;
 constexpr std::uint8_t kParamBytes = 0x19;
 constexpr std::uint8_t kRegisterCount = 0x2f;
 constexpr std::uint8_t kParamInfoV2 = 0x45;
+// From 9.0 on each block has this much for the system, and the sizes of sections contain it.
+constexpr std::string_view kReservedShared = ".nv.shared.reserved.0";
+constexpr std::uint64_t kReservedSharedBytes = 1024;
 constexpr std::uint32_t kMaxParamBytes = 1 << 16;  // CUDA's own limit is below 32 KiB
-
-struct Section {
-  std::string_view name;
-  std::uint32_t type = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t size = 0;
-  std::uint32_t link = 0;
-  std::uint32_t info = 0;
-  Bytes bytes;  // empty for sections without content
-};
-
-std::string_view string_at(Bytes table, std::uint64_t offset) {
-  if (offset >= table.size()) return {};
-  const std::string_view rest = as_text(table.subspan(offset));
-  const std::size_t end = rest.find('\0');
-  return end == std::string_view::npos ? std::string_view{} : rest.substr(0, end);
-}
-
-std::optional<std::vector<Section>> read_sections(Bytes image) {
-  const std::uint64_t table = load<std::uint64_t>(image, 40);
-  std::uint64_t count = load<std::uint16_t>(image, 60);
-  std::uint64_t names = load<std::uint16_t>(image, 62);
-  if (load<std::uint16_t>(image, 58) != kSectionHeader ||
-      !fits(image.size(), table, kSectionHeader)) {
-    return std::nullopt;
-  }
-  // Extended numbering: more sections than 16 bits count are stated in section 0.
-  if (count == 0) count = load<std::uint64_t>(image, table + 32);
-  if (names == 0xffff) names = load<std::uint32_t>(image, table + 40);
-  if (count > image.size() / kSectionHeader || !fits(image.size(), table, count * kSectionHeader) ||
-      names >= count) {
-    return std::nullopt;
-  }
-  std::vector<Section> sections(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t at = table + i * kSectionHeader;
-    Section& section = sections[i];
-    section.type = load<std::uint32_t>(image, at + 4);
-    section.offset = load<std::uint64_t>(image, at + 24);
-    section.size = load<std::uint64_t>(image, at + 32);
-    section.link = load<std::uint32_t>(image, at + 40);
-    section.info = load<std::uint32_t>(image, at + 44);
-    if (section.type == kSectionNobits || section.size == 0) continue;
-    if (!fits(image.size(), section.offset, section.size)) return std::nullopt;
-    section.bytes = image.subspan(section.offset, section.size);
-  }
-  const Bytes strings = sections[names].bytes;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    sections[i].name = string_at(strings, load<std::uint32_t>(image, table + i * kSectionHeader));
-  }
-  return sections;
-}
 
 // Calls visit(attribute, payload) for every record; payload is the 16-bit field where the format
 // has no payload of its own. False when a record reaches outside.
@@ -146,42 +92,14 @@ std::uint32_t sm_of(Bytes image) {
 
 }  // namespace
 
-std::optional<std::uint64_t> elf_size(Bytes header) {
-  static constexpr std::uint8_t kIdent[6] = {0x7f, 'E', 'L', 'F', 2, 1};
-  if (header.size() < kElfHeader || std::memcmp(header.data(), kIdent, sizeof kIdent) != 0) {
-    return std::nullopt;
-  }
-  const auto end = [&](std::uint64_t offset_at, std::uint64_t size_at, std::uint64_t count_at) {
-    const std::uint64_t offset = load<std::uint64_t>(header, offset_at);
-    const std::uint64_t size =
-        std::uint64_t{load<std::uint16_t>(header, size_at)} * load<std::uint16_t>(header, count_at);
-    return offset > UINT64_MAX - size ? UINT64_MAX : offset + size;
-  };
-  // The two tables come last in what NVIDIA's tools write.
-  const std::uint64_t size = std::max({kElfHeader, end(32, 54, 56), end(40, 58, 60)});
-  if (size == UINT64_MAX) return std::nullopt;
-  return size;
-}
-
 std::optional<CubinInfo> read_cubin(Bytes image) {
-  const std::optional<std::uint64_t> size = elf_size(image);
-  if (!size || *size > image.size() || load<std::uint16_t>(image, 18) != kMachineCuda) {
-    return std::nullopt;
-  }
-  const std::optional<std::vector<Section>> sections = read_sections(image);
+  const std::optional<CubinSections> sections = read_cubin_sections(image);
   if (!sections) return std::nullopt;
 
-  std::unordered_map<std::string_view, const Section*> by_name;
-  const Section* symtab = nullptr;
-  for (const Section& section : *sections) {
-    by_name.emplace(section.name, &section);
-    if (section.type == kSectionSymtab) symtab = &section;
-  }
+  std::unordered_map<std::string_view, const CubinSection*> by_name;
+  for (const CubinSection& section : sections->all) by_name.emplace(section.name, &section);
   CubinInfo info;
   info.sm = sm_of(image);
-  if (symtab == nullptr) return info;
-  if (symtab->link >= sections->size()) return std::nullopt;
-  const Bytes strings = (*sections)[symtab->link].bytes;
 
   // Attributes that the image states for all kernels in one section, by symbol index.
   std::unordered_map<std::uint32_t, std::uint32_t> registers;
@@ -195,31 +113,30 @@ std::optional<CubinInfo> read_cubin(Bytes image) {
     });
   }
 
-  const auto named = [&](std::string_view prefix, std::string_view kernel) -> const Section* {
+  const auto named = [&](std::string_view prefix, std::string_view kernel) -> const CubinSection* {
     const auto found = by_name.find(std::string(prefix).append(kernel));
     return found == by_name.end() ? nullptr : found->second;
   };
-  for (std::uint64_t i = 0; (i + 1) * kSymbol <= symtab->bytes.size(); ++i) {
-    const Bytes symbol = symtab->bytes.subspan(i * kSymbol, kSymbol);
-    if ((symbol[4] & 0xf) != kSymbolFunction || (symbol[5] & kOtherEntry) == 0 ||
-        load<std::uint16_t>(symbol, 6) == 0) {
+  for (const CubinSymbol& symbol : sections->symbols) {
+    if (symbol.type != kSymbolFunction || (symbol.other & kOtherEntry) == 0 ||
+        symbol.section == 0) {
       continue;
     }
     KernelLayout kernel;
-    kernel.name = string_at(strings, load<std::uint32_t>(symbol, 0));
-    const Section* description = named(".nv.info.", kernel.name);
+    kernel.name = symbol.name;
+    const CubinSection* description = named(".nv.info.", kernel.name);
     if (kernel.name.empty() || description == nullptr) continue;
     if (!read_kernel_info(description->bytes, kernel)) return std::nullopt;
-    const std::uint32_t index = static_cast<std::uint32_t>(i);
-    if (const auto found = registers.find(index); found != registers.end()) {
+    if (const auto found = registers.find(symbol.index); found != registers.end()) {
       kernel.registers = found->second;
     }
-    if (const auto found = frames.find(index); found != frames.end()) {
+    if (const auto found = frames.find(symbol.index); found != frames.end()) {
       kernel.local_bytes = found->second;
     }
-    if (const Section* shared = named(".nv.shared.", kernel.name)) {
-      kernel.shared_bytes =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(shared->size, UINT32_MAX));
+    if (const CubinSection* shared = named(".nv.shared.", kernel.name)) {
+      const std::uint64_t reserved = by_name.contains(kReservedShared) ? kReservedSharedBytes : 0;
+      kernel.shared_bytes = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(shared->size - std::min(shared->size, reserved), UINT32_MAX));
     }
     info.kernels.push_back(std::move(kernel));
   }

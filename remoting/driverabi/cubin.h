@@ -23,4 +23,22 @@ struct CubinInfo {
 // Kernels only: device functions, aliases and other symbols are passed over.
 std::optional<CubinInfo> read_cubin(Bytes image);
 
+struct CubinVariable {
+  std::string name;
+  std::uint64_t offset = 0;  // in the block
+  std::uint64_t size = 0;
+  bool constant = false;
+};
+
+// All of an image's __device__ and __constant__ variables as one block. Managed ones are not among
+// them; addresses that initial values refer to are not filled in.
+struct CubinVariables {
+  std::vector<CubinVariable> variables;
+  std::uint64_t bytes = 0;
+  std::vector<std::uint8_t> initial;  // the rest is zero
+};
+
+// Nullopt when damaged, or when the block would be larger than `limit`.
+std::optional<CubinVariables> read_cubin_variables(Bytes image, std::uint64_t limit);
+
 }  // namespace headrace::driverabi

@@ -56,7 +56,9 @@ void check_kernels(const std::vector<abi::KernelLayout>& kernels) {
 }  // namespace
 
 TEST_CASE("cubin: kernels with layouts and attributes, and no device functions") {
-  for (const auto& [name, sm] : {std::pair{"sm_80.cubin", 80U}, std::pair{"sm_120.cubin", 120U}}) {
+  for (const auto& [name, sm] :
+       {std::pair{"sm_80.cubin", 80U}, std::pair{"sm_120.cubin", 120U},
+        std::pair{"relocatable_80.cubin", 80U}, std::pair{"relocatable_120.cubin", 120U}}) {
     const std::vector<std::uint8_t> image = read_image(name);
     CHECK(abi::elf_size(image) == image.size());
     const std::optional<abi::CubinInfo> info = abi::read_cubin(image);
@@ -64,7 +66,36 @@ TEST_CASE("cubin: kernels with layouts and attributes, and no device functions")
     CHECK(info->sm == sm);
     check_kernels(info->kernels);
     CHECK(find(info->kernels, "mixed")->registers > 4);
-    CHECK(find(info->kernels, "mixed")->shared_bytes >= 128);
+    CHECK(find(info->kernels, "mixed")->shared_bytes == 128);
+  }
+}
+
+TEST_CASE("cubin: variables with their initial values, and no managed ones") {
+  for (const char* name :
+       {"sm_80.cubin", "sm_120.cubin", "relocatable_80.cubin", "relocatable_120.cubin"}) {
+    const std::vector<std::uint8_t> image = read_image(name);
+    const std::optional<abi::CubinVariables> found = abi::read_cubin_variables(image, kLimit);
+    REQUIRE(found);
+    const auto variable = [&](const std::string& wanted) -> const abi::CubinVariable* {
+      for (const abi::CubinVariable& one : found->variables) {
+        if (one.name == wanted) return &one;
+      }
+      return nullptr;
+    };
+    REQUIRE(variable("factors") != nullptr);
+    CHECK(variable("factors")->size == 16);
+    CHECK(variable("factors")->constant);
+    REQUIRE(variable("factors")->offset + 16 <= found->initial.size());
+    CHECK(found->initial[variable("factors")->offset + 8] == 3);
+    REQUIRE(variable("counter") != nullptr);
+    CHECK(found->initial.at(variable("counter")->offset) == 7);
+    REQUIRE(variable("room") != nullptr);
+    CHECK(variable("room")->size == 1 << 20);
+    CHECK(variable("room")->offset + (1 << 20) <= found->bytes);
+    CHECK(found->initial.size() < 1 << 20);  // zeros are not stored
+    CHECK(variable("managed") == nullptr);
+    CHECK(variable("mixed") == nullptr);
+    CHECK_FALSE(abi::read_cubin_variables(image, 1 << 20));
   }
 }
 
@@ -196,8 +227,8 @@ TEST_CASE("images by address: wrapper, cubin, text, and what is none") {
 
 TEST_CASE("truncated and damaged images never read outside and never crash") {
   std::minstd_rand random(20);
-  for (const char* name :
-       {"sm_80.cubin", "sm_120.cubin", "zstd.fatbin", "lz4.fatbin", "sm_80.ptx"}) {
+  for (const char* name : {"sm_80.cubin", "relocatable_120.cubin", "sm_120.cubin", "zstd.fatbin",
+                           "lz4.fatbin", "sm_80.ptx"}) {
     const std::vector<std::uint8_t> good = read_image(name);
     for (int round = 0; round < 300; ++round) {
       // An exact-size heap copy, so that a sanitizer sees a read of one byte too many.
@@ -210,6 +241,7 @@ TEST_CASE("truncated and damaged images never read outside and never crash") {
       bad[random() % std::min<std::size_t>(bad.size(), 512)] ^= 0xff;
       if (const auto image = abi::image_in(bad)) abi::kernels_of(*image, 80, kLimit);
       abi::read_cubin(bad);
+      abi::read_cubin_variables(bad, kLimit);
       abi::read_fatbin(bad);
     }
   }

@@ -51,10 +51,13 @@ std::vector<DeviceIdentity>* make_devices() {
   std::vector<DeviceIdentity>* out = new std::vector<DeviceIdentity>();
   const Settings& s = settings();
   std::string machine = machine_text();
+  // Results of skipped kernels are worth nothing: whoever reads the name is told.
+  const std::string name =
+      s.skip_sass ? "Headrace Software GPU [SASS skipped]" : "Headrace Software GPU";
   for (std::size_t i = 0; i < s.device_bytes.size(); ++i) {
     int index = static_cast<int>(i);
-    out->push_back({index, "Headrace Software GPU", make_uuid(machine, index), 0, 1 + index, 0,
-                    s.device_bytes[i], find_limits(s.cc_major, s.cc_minor)});
+    out->push_back({index, name, make_uuid(machine, index), 0, 1 + index, 0, s.device_bytes[i],
+                    find_limits(s.cc_major, s.cc_minor)});
   }
   return out;
 }

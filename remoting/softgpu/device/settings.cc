@@ -63,6 +63,11 @@ Settings* read_settings() {
   out->visible_devices = environment("CUDA_VISIBLE_DEVICES");
   out->launch_blocking = environment("CUDA_LAUNCH_BLOCKING") == "1";
   out->eager_loading = environment("CUDA_MODULE_LOADING") == "EAGER";
+  std::string sass = environment("HEADRACE_SOFTGPU_SASS", "refuse");
+  out->skip_sass = sass == "skip";
+  if (!out->skip_sass && sass != "refuse") {
+    log_line(out->log_path, "HEADRACE_SOFTGPU_SASS=" + sass + " is not known: refuse is used");
+  }
   return out;
 }
 

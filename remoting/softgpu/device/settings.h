@@ -19,6 +19,7 @@ struct Settings {
   bool has_visible_devices = false;
   bool launch_blocking = false;
   bool eager_loading = false;
+  bool skip_sass = false;  // machine code loads, and its kernels complete without doing anything
 };
 
 // "2x8GiB", "8GiB", "1x4GiB,1x512MiB"; empty when the text is not of that form.

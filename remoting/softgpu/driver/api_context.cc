@@ -297,6 +297,15 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
   return with_context([&](Runtime&, ContextPtr& context) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // Contexts that share the GPU with graphics (CIG) are not there; libraries ask all the same.
+    if (limit == CU_LIMIT_CIG_ENABLED || limit == CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED) {
+      *value = 0;
+      return CUDA_SUCCESS;
+    }
+    if (limit == CU_LIMIT_SHMEM_SIZE) {
+      *value = static_cast<std::size_t>(context->device().limits().shared_per_block_max);
+      return CUDA_SUCCESS;
+    }
     if (limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
     std::lock_guard<std::mutex> guard(context->settings_mutex);
     *value = context->limits[limit];

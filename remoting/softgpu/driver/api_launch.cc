@@ -178,6 +178,7 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   Launch launch;
   function.code().improve(runtime);
   launch.kernel = function.code().compiled();
+  if (is_skipped(*launch.kernel)) return CUDA_SUCCESS;
   launch.grid = request.grid;
   launch.block = request.block;
   launch.dynamic_shared = request.dynamic_shared;

@@ -50,7 +50,8 @@ CUresult get_attribute(const Device& device, const Program& program, const sg_ke
       *value = program.ptx_version();
       break;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      *value = device.limits().major * 10 + device.limits().minor;
+      *value = program.binary_version() != 0 ? program.binary_version()
+                                             : device.limits().major * 10 + device.limits().minor;
       break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       *value = max_dynamic_shared(kernel, settings);

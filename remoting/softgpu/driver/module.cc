@@ -33,10 +33,24 @@ CUresult relocate(const ModuleInfo& info, std::uint64_t base, std::vector<std::u
 
 }  // namespace
 
+KernelCode::KernelCode(const ModuleInfo& module, const KernelInfo& info,
+                       const driverabi::KernelLayout* machine, bool ptx)
+    : module_(module),
+      info_(info),
+      ptx_(ptx),
+      skipped_(machine == nullptr ? std::nullopt : std::optional(skipped_kernel(*machine))) {}
+
+CUresult KernelCode::skip(const std::string& why) {
+  log("skipped: " + info_.name + ": " + why);
+  desc_.store(&*skipped_, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
 CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
   if (compiled() != nullptr) return CUDA_SUCCESS;
   std::lock_guard<std::mutex> guard(mutex_);
   if (compiled() != nullptr) return CUDA_SUCCESS;
+  if (!ptx_) return skip("machine code alone");
   if (failure_ == CUDA_SUCCESS) {
     JitResult<KernelObject> object = runtime.compiler().compile_in_tiers(module_, info_.name);
     std::string why;
@@ -52,6 +66,7 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
       failure_ = CUDA_ERROR_UNKNOWN;
     }
     failure_text_ = info_.name + ": " + why;
+    if (skipped_ && failure_ != CUDA_ERROR_JIT_COMPILER_NOT_FOUND) return skip(why);
     if (options == nullptr) log("jit: " + failure_text_);
     if (failure_ == CUDA_ERROR_JIT_COMPILER_NOT_FOUND || failure_ == CUDA_ERROR_UNKNOWN ||
         failure_ == CUDA_ERROR_OPERATING_SYSTEM) {

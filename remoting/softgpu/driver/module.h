@@ -16,16 +16,22 @@
 #include "remoting/softgpu/compiler/client.h"
 #include "remoting/softgpu/driver/context.h"
 #include "remoting/softgpu/driver/jit_options.h"
+#include "remoting/softgpu/driver/machine_code.h"
 #include "remoting/softgpu/exec/executor.h"
 
 namespace headrace::softgpu {
 
 // One kernel of a program. Machine code is made once and kept; so is the reason why it cannot be.
 // A large kernel's first code may have been made quickly; optimised code takes its place at a later
-// launch. Descriptors of both differ in nothing but the code.
+// launch. Descriptors of both differ in nothing but the code. A kernel of which there is only
+// machine code, or whose PTX cannot be compiled beside machine code, is skipped: launches of it do
+// nothing.
 class KernelCode {
  public:
-  KernelCode(const ModuleInfo& module, const KernelInfo& info) : module_(module), info_(info) {}
+  // `machine`: what is known of its machine code, null if there is none; `ptx`: whether the module
+  // has PTX for it. One of the two is there.
+  KernelCode(const ModuleInfo& module, const KernelInfo& info,
+             const driverabi::KernelLayout* machine, bool ptx);
   const KernelInfo& info() const { return info_; }
   const std::string& name() const { return info_.name; }
 
@@ -36,8 +42,12 @@ class KernelCode {
   void improve(Runtime& runtime);
 
  private:
+  CUresult skip(const std::string& why);
+
   const ModuleInfo& module_;
   const KernelInfo& info_;
+  const bool ptx_;
+  const std::optional<sg_kernel_desc> skipped_;
   std::mutex mutex_;
   std::unique_ptr<KernelImage> image_;
   std::unique_ptr<KernelImage> optimised_;  // launches of image_ may still be under way
@@ -51,7 +61,8 @@ class KernelCode {
 // What was loaded, apart from any context.
 class Program {
  public:
-  // Finds the PTX in an image (PTX text, fatbin, fatbin wrapper) and looks into it.
+  // Finds the PTX in an image (PTX text, fatbin, fatbin wrapper) and looks into it. Machine code
+  // counts only where it is skipped (machine_code.h).
   static CUresult load(Runtime& runtime, const void* image, JitOptions& options,
                        std::shared_ptr<Program>* out);
   static CUresult load_file(Runtime& runtime, const char* path, JitOptions& options,
@@ -59,16 +70,22 @@ class Program {
 
   const ModuleInfo& info() const { return info_; }
   int ptx_version() const { return ptx_version_; }  // 80 for .target sm_80
+  // What the machine code is for when there is no PTX; 0: made for the device.
+  int binary_version() const { return binary_version_; }
   KernelCode* find(const std::string& name);
   std::vector<KernelCode*> kernels();
 
  private:
-  explicit Program(ModuleInfo info);
-  static CUresult from_text(Runtime& runtime, std::string text, JitOptions& options,
-                            std::shared_ptr<Program>* out);
+  Program(ModuleInfo info, std::optional<MachineCode> machine, bool ptx);
+  static CUresult from_image(Runtime& runtime, const std::optional<driverabi::Image>& image,
+                             JitOptions& options, std::shared_ptr<Program>* out);
+  static CUresult from_text(Runtime& runtime, std::string text, std::optional<MachineCode> machine,
+                            JitOptions& options, std::shared_ptr<Program>* out);
 
   ModuleInfo info_;
+  const std::optional<MachineCode> machine_;
   int ptx_version_ = 0;
+  int binary_version_ = 0;
   std::vector<std::unique_ptr<KernelCode>> kernels_;
   std::map<std::string, KernelCode*> by_name_;
 };
@@ -76,7 +93,6 @@ using ProgramPtr = std::shared_ptr<Program>;
 
 // The PTX text of an image; NO_BINARY_FOR_GPU when it holds only SASS, INVALID_IMAGE when it is
 // none.
-CUresult extract_ptx(const void* image, std::string* text, std::string* why);
 CUresult extract_ptx(const std::vector<std::uint8_t>& bytes, std::string* text, std::string* why);
 
 // Settings of a kernel on one device, shared by all functions that come from one CUkernel.

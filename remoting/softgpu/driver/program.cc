@@ -16,10 +16,14 @@ namespace {
 
 constexpr std::uint64_t kMaxPtx = std::uint64_t{256} << 20;
 
+unsigned advertised() {
+  return static_cast<unsigned>(settings().cc_major * 10 + settings().cc_minor);
+}
+
 // The entry the real driver would compile (the newest that is not above the device), otherwise the
 // oldest one above it: a CPU is not bound by the advertised capability.
 const driverabi::FatbinEntry* choose(const std::vector<driverabi::FatbinEntry>& entries) {
-  const unsigned device = static_cast<unsigned>(settings().cc_major * 10 + settings().cc_minor);
+  const unsigned device = advertised();
   const driverabi::FatbinEntry* best = nullptr;
   auto better = [&](const driverabi::FatbinEntry& a, const driverabi::FatbinEntry& b) {
     bool a_fits = a.arch.sm <= device, b_fits = b.arch.sm <= device;
@@ -31,6 +35,15 @@ const driverabi::FatbinEntry* choose(const std::vector<driverabi::FatbinEntry>& 
     if (best == nullptr || better(entry, *best)) best = &entry;
   }
   return best;
+}
+
+// Whether all PTX of a fatbin is for devices above the advertised capability.
+bool ptx_is_for_newer(const driverabi::Image& image) {
+  if (image.kind != driverabi::ImageKind::fatbin) return false;
+  const std::optional<std::vector<driverabi::FatbinEntry>> entries =
+      driverabi::read_fatbin(image.bytes);
+  const driverabi::FatbinEntry* entry = entries ? choose(*entries) : nullptr;
+  return entry != nullptr && entry->arch.sm > advertised();
 }
 
 CUresult extract(const std::optional<driverabi::Image>& image, std::string* text,
@@ -79,19 +92,31 @@ class Stopwatch {
 
 }  // namespace
 
-CUresult extract_ptx(const void* image, std::string* text, std::string* why) {
-  return extract(driverabi::image_at(image), text, why);
-}
-
 CUresult extract_ptx(const std::vector<std::uint8_t>& bytes, std::string* text, std::string* why) {
   return extract(driverabi::image_in(bytes), text, why);
 }
 
-Program::Program(ModuleInfo info) : info_(std::move(info)) {
+Program::Program(ModuleInfo info, std::optional<MachineCode> machine, bool ptx)
+    : info_(std::move(info)), machine_(std::move(machine)) {
   std::size_t digits = info_.target.find_first_of("0123456789");
   if (digits != std::string::npos) ptx_version_ = std::atoi(info_.target.c_str() + digits);
-  for (const KernelInfo& kernel : info_.kernels) {
-    kernels_.push_back(std::make_unique<KernelCode>(info_, kernel));
+  if (machine_ && !ptx) binary_version_ = static_cast<int>(machine_->sm);
+  std::map<std::string, const driverabi::KernelLayout*> layouts;
+  if (machine_) {
+    for (const driverabi::KernelLayout& kernel : machine_->kernels) layouts[kernel.name] = &kernel;
+  }
+  const std::size_t compiled = ptx ? info_.kernels.size() : 0;
+  if (ptx) {
+    std::map<std::string, const driverabi::KernelLayout*> rest = layouts;
+    for (const KernelInfo& kernel : info_.kernels) rest.erase(kernel.name);
+    for (const auto& [name, layout] : rest) info_.kernels.push_back(kernel_info(*layout));
+  }
+  // From here on nothing is added to what the kernels refer to.
+  for (std::size_t i = 0; i < info_.kernels.size(); ++i) {
+    const KernelInfo& kernel = info_.kernels[i];
+    auto layout = layouts.find(kernel.name);
+    kernels_.push_back(std::make_unique<KernelCode>(
+        info_, kernel, layout != layouts.end() ? layout->second : nullptr, i < compiled));
     by_name_[kernel.name] = kernels_.back().get();
   }
 }
@@ -107,15 +132,22 @@ std::vector<KernelCode*> Program::kernels() {
   return out;
 }
 
-CUresult Program::from_text(Runtime& runtime, std::string text, JitOptions& options,
-                            ProgramPtr* out) {
+CUresult Program::from_text(Runtime& runtime, std::string text, std::optional<MachineCode> machine,
+                            JitOptions& options, ProgramPtr* out) {
   while (!text.empty() && text.back() == '\0') text.pop_back();
   JitResult<ModuleInfo> info = runtime.compiler().inspect(text);
   if (!info.ok()) {
+    const CUresult result = result_of(info.error());
+    if (machine && result != CUDA_ERROR_JIT_COMPILER_NOT_FOUND) {
+      log("skipped: a module whose PTX is not understood: " + info.error().message);
+      ModuleInfo instead = module_info(*machine);
+      out->reset(new Program(std::move(instead), std::move(machine), false));
+      return CUDA_SUCCESS;
+    }
     options.error(info.error().message);
-    return result_of(info.error());
+    return result;
   }
-  ProgramPtr program(new Program(std::move(info.value())));
+  ProgramPtr program(new Program(std::move(info.value()), std::move(machine), true));
   // Kernels are compiled when they are looked up. One that stands alone is compiled at once if the
   // caller wants to read why it could not be: at the look-up there is no log to write to.
   if (options.wants_error_log() && program->kernels_.size() == 1) {
@@ -125,37 +157,42 @@ CUresult Program::from_text(Runtime& runtime, std::string text, JitOptions& opti
   return CUDA_SUCCESS;
 }
 
-CUresult Program::load(Runtime& runtime, const void* image, JitOptions& options, ProgramPtr* out) {
-  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+CUresult Program::from_image(Runtime& runtime, const std::optional<driverabi::Image>& image,
+                             JitOptions& options, ProgramPtr* out) {
   Stopwatch watch;
+  std::optional<MachineCode> machine;
+  if (image && settings().skip_sass) machine = machine_code_of(*image);
   std::string text, why;
-  CUresult result = extract_ptx(image, &text, &why);
-  if (result != CUDA_SUCCESS) {
-    options.error(why);
+  CUresult result = CUDA_ERROR_NO_BINARY_FOR_GPU;
+  // Where a real device would run machine code, PTX for newer devices is passed over: the host side
+  // picks launch shapes for this device, and kernels of another must not get them.
+  if (!machine || !ptx_is_for_newer(*image)) result = extract(image, &text, &why);
+  if (result == CUDA_SUCCESS) {
+    result = from_text(runtime, std::move(text), std::move(machine), options, out);
+  } else if (machine) {
+    ModuleInfo info = module_info(*machine);
+    out->reset(new Program(std::move(info), std::move(machine), false));
+    result = CUDA_SUCCESS;
   } else {
-    result = from_text(runtime, std::move(text), options, out);
+    options.error(why);
   }
   options.write_back(watch.milliseconds());
   return result;
 }
 
+CUresult Program::load(Runtime& runtime, const void* image, JitOptions& options, ProgramPtr* out) {
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return from_image(runtime, driverabi::image_at(image), options, out);
+}
+
 CUresult Program::load_file(Runtime& runtime, const char* path, JitOptions& options,
                             ProgramPtr* out) {
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Stopwatch watch;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
   std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file),
                                   std::istreambuf_iterator<char>()};
-  std::string text, why;
-  CUresult result = extract_ptx(bytes, &text, &why);
-  if (result != CUDA_SUCCESS) {
-    options.error(why);
-  } else {
-    result = from_text(runtime, std::move(text), options, out);
-  }
-  options.write_back(watch.milliseconds());
-  return result;
+  return from_image(runtime, driverabi::image_in(bytes), options, out);
 }
 
 }  // namespace headrace::softgpu

@@ -14,6 +14,14 @@ bool range_within(std::uint64_t offset, std::uint64_t count, std::uint64_t size)
   return offset <= size && count <= size - offset;
 }
 
+// Sections that take no room in the file; relocatable cubins have types of NVIDIA's own for them.
+bool without_content(std::uint32_t type) {
+  constexpr std::uint32_t global = 0x70000007, local = 0x70000009, shared = 0x7000000a,
+                          reserved_shared = 0x70000015;
+  return type == SHT_NOBITS || type == global || type == local || type == shared ||
+         type == reserved_shared;
+}
+
 bool elf_within(const std::uint8_t* data, std::size_t size) {
   if (size < sizeof(Elf64_Ehdr)) return false;
   Elf64_Ehdr header;
@@ -48,7 +56,8 @@ bool elf_within(const std::uint8_t* data, std::size_t size) {
   for (std::uint64_t i = header.e_shnum == 0 ? 1 : 0; i < sections; ++i) {
     Elf64_Shdr section;
     std::memcpy(&section, data + header.e_shoff + i * sizeof section, sizeof section);
-    if (section.sh_type != SHT_NOBITS && !range_within(section.sh_offset, section.sh_size, size)) {
+    if (!without_content(section.sh_type) &&
+        !range_within(section.sh_offset, section.sh_size, size)) {
       return false;
     }
   }
