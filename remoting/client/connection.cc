@@ -193,6 +193,19 @@ Connection::Sent Connection::send_around(std::uint64_t context, std::uint16_t ty
   return write_outgoing() && write_all(data) && write_all(after) ? Sent::ok : Sent::lost;
 }
 
+Connection::Sent Connection::append_bytes(std::uint16_t type, std::uint64_t number,
+                                          std::span<const std::uint8_t> bytes,
+                                          std::size_t& waiting) {
+  const std::lock_guard<std::mutex> lock(append_mutex_);
+  if (lost()) return Sent::lost;
+  const std::size_t place = pending_.begin(type, 0, 0);
+  pending_.out().u64(number);
+  pending_.out().bytes(bytes);
+  pending_.end(place);
+  waiting = pending_.pending_bytes();
+  return Sent::ok;
+}
+
 bool Connection::after_append(std::size_t waiting) {
   if (waiting >= flush_at_bytes) return flush();
   if (!flusher_awake_.load()) wake_flusher();
@@ -505,6 +518,11 @@ bool Connection::handle_control() {
     return true;
   }
   if (header_.type == protocol::Pong::kType) return true;
+  if (protocol::HostChanges changes; header_.type == protocol::HostChanges::kType &&
+                                     protocol::HostChanges::decode(reader, changes)) {
+    Unasked* const unasked = unasked_.load(std::memory_order_acquire);
+    if (unasked != nullptr && unasked->change_host_memory(changes)) return true;
+  }
   if (protocol::Close close;
       header_.type == protocol::Close::kType && protocol::Close::decode(reader, close)) {
     mark_lost("closed by the server (code " + std::to_string(close.code) + "): " + close.text);

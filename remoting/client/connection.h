@@ -42,6 +42,14 @@ struct ReplyHead {
   bool sticky = false;
 };
 
+// What the server says unasked. Called by whichever thread reads, which must not wait here.
+class Unasked {
+ public:
+  virtual ~Unasked() = default;
+  // False: it breaks the protocol.
+  virtual bool change_host_memory(const protocol::HostChanges& changes) = 0;
+};
+
 class Connection {
  public:
   // Connects, authenticates, says Hello and Attach. `log` gets one line when the connection is
@@ -53,6 +61,9 @@ class Connection {
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  // Once, before the first call. It outlives the connection.
+  void set_unasked(Unasked& unasked) { unasked_.store(&unasked, std::memory_order_release); }
 
   enum class Sent { ok, lost, too_long };
 
@@ -70,7 +81,14 @@ class Connection {
     return after_append(waiting) ? Sent::ok : Sent::lost;
   }
 
-  // The same for a call with a large field: `before` and `after` are the encoded fields around it
+  // The same for a message of a number and bytes, in two steps, for a caller that holds a lock of
+  // its own meanwhile: the first never waits for the socket, and the second, without the lock, is
+  // told what the first has said is waiting.
+  Sent append_bytes(std::uint16_t type, std::uint64_t number, std::span<const std::uint8_t> bytes,
+                    std::size_t& waiting);
+  bool after_append(std::size_t waiting);
+
+  // A call with a large field: `before` and `after` are the encoded fields around it
   // (`before` ends with its length). `data` is written from where it lies, without being copied
   // into the buffer, and may be changed once this returns.
   Sent send_around(std::uint64_t context, std::uint16_t type, std::span<const std::uint8_t> before,
@@ -146,7 +164,6 @@ class Connection {
     pending_.drop(place);
     return false;
   }
-  bool after_append(std::size_t waiting);
   bool write_outgoing();
   bool write_all(std::span<const std::uint8_t> bytes);
   void wait_for_room();
@@ -173,6 +190,7 @@ class Connection {
 
   std::unique_ptr<TlsStream> tls_;
   std::function<void(const std::string&)> log_;
+  std::atomic<Unasked*> unasked_{nullptr};
   std::atomic<bool> lost_{false};
   std::mutex tls_mutex_;
 

@@ -1,6 +1,5 @@
 #include "client/contexts.h"
 
-#include "client/host_pages.h"
 #include "client/process.h"
 #include "driverabi/export_tables.h"
 
@@ -28,7 +27,10 @@ void forget_contents(Context& context) {
     return false;
   });
   for (const MemoryRange& range : here.memory.take_all_of(&context)) {
-    if (range.kind == RangeKind::host_allocated) release_pages(range.base, range.size);
+    if (range.host()) here.host_twins.forget(range);
+    if (range.kind == RangeKind::host_allocated) {
+      here.host_twins.pages().release(range.base, range.size);
+    }
   }
   driverabi::destroy_context_storage(context.handle());
 }

@@ -50,7 +50,22 @@ CUresult send_and_wait(Context& context, std::uint64_t destination, Piece piece,
 
 Side side_of(std::uint64_t address) {
   const std::optional<MemoryRange> range = process().memory.find(address);
-  return range && !range->host() ? Side::device : Side::host;
+  return range && range->at_server() ? Side::device : Side::host;
+}
+
+Side device_side(std::uint64_t address) {
+  const std::optional<MemoryRange> range = process().memory.find(address);
+  return range && !range->at_server() ? Side::host : Side::device;
+}
+
+bool is_shared(std::uint64_t address) {
+  const std::optional<MemoryRange> range = process().memory.find(address);
+  return range && range->shared;
+}
+
+CUresult push_for(Side first, Side second) {
+  const bool at_server = first == Side::device || second == Side::device;
+  return at_server ? process().host_twins.push() : CUDA_SUCCESS;
 }
 
 Target target_of(std::uint64_t address, std::uint64_t size) {
@@ -59,7 +74,7 @@ Target target_of(std::uint64_t address, std::uint64_t size) {
   if (range->mapped()) {
     return process().memory.covered(address, size) ? Target::inside : Target::unknown;
   }
-  const bool inside = !range->host() && size <= range->size - (address - range->base);
+  const bool inside = range->at_server() && size <= range->size - (address - range->base);
   return inside ? Target::inside : Target::outside;
 }
 
@@ -68,6 +83,10 @@ CUresult upload(Context& context, std::uint64_t destination, const void* source,
   const Target target = target_of(destination, size);
   if (target == Target::outside) return CUDA_ERROR_INVALID_VALUE;
   const std::uint8_t* from = static_cast<const std::uint8_t*>(source);
+  if (const CUresult bad = process().host_twins.look_through_upload(destination, {from, size});
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
   while (size > 0) {
     const Piece piece(from, std::min(size, max_piece));
     const CUresult result = target == Target::inside
@@ -98,6 +117,7 @@ CUresult copy(Context& context, std::uint64_t destination, Side to, std::uint64_
               std::size_t size, std::uint64_t stream) {
   if (size == 0) return CUDA_SUCCESS;
   if (destination == 0 || source == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult bad = push_for(to, from); bad != CUDA_SUCCESS) return bad;
   void* const host_destination = reinterpret_cast<void*>(destination);
   const void* const host_source = reinterpret_cast<const void*>(source);
   if (to == Side::device && from == Side::device) {

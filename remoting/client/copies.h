@@ -18,6 +18,11 @@ enum class Side { host, device };
 // allocated or registered through us is the program's own.
 Side side_of(std::uint64_t address);
 
+// The side of an address that the program has named as the device's.
+Side device_side(std::uint64_t address);
+// Whether the address is in host memory that the server has, too: copies of it are the server's.
+bool is_shared(std::uint64_t address);
+
 // What is known here of a run of device memory that a call names.
 enum class Target { inside, outside, unknown };
 Target target_of(std::uint64_t address, std::uint64_t size);
@@ -29,6 +34,8 @@ CUresult upload(Context& context, std::uint64_t destination, const void* source,
 // The bytes are there when this returns.
 CUresult download(Context& context, void* destination, std::uint64_t source, std::size_t size,
                   std::uint64_t stream);
+// Before the server is given addresses of these: it must have what the program has written there.
+CUresult push_for(Side first, Side second);
 // Any direction. `stream` is the number that travels.
 CUresult copy(Context& context, std::uint64_t destination, Side to, std::uint64_t source, Side from,
               std::size_t size, std::uint64_t stream);

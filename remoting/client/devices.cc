@@ -16,12 +16,10 @@ namespace {
 // What the server's device can do but this release does not carry. Answering no keeps programs from
 // choosing a way that would fail.
 constexpr CUdevice_attribute not_carried[] = {
-    CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
     CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
     CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
     CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1,
     CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1,
     CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1,
@@ -130,6 +128,10 @@ void make_devices(const protocol::Attached& attached, const char* wanted, Proces
     set(CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD, 0);
     for (const CUdevice_attribute attribute : not_carried) {
       if (device->known_attributes.test(attribute)) set(attribute, 0);
+    }
+    // The server's twin of host memory must have the address that the program knows.
+    if (device->attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) == 0) {
+      set(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0);
     }
     const std::uint64_t handle = process.handles.make(HandleKind::context);
     const std::shared_ptr<Context> primary =

@@ -74,6 +74,14 @@ bool MemoryRanges::set_sync_memops(std::uint64_t address, bool value) {
   return true;
 }
 
+bool MemoryRanges::set_shared(std::uint64_t base) {
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  const auto found = ranges_.find(base);
+  if (found == ranges_.end() || !found->second.host()) return false;
+  found->second.shared = true;
+  return true;
+}
+
 std::vector<MemoryRange> MemoryRanges::take_all_of(const Context* context) {
   const std::unique_lock<std::shared_mutex> lock(mutex_);
   std::vector<MemoryRange> taken;

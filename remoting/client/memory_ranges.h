@@ -24,6 +24,7 @@ struct MemoryRange {
   std::uint32_t flags = 0;
   bool pooled = false;       // from a stream-ordered allocator
   bool sync_memops = false;  // pointer attribute
+  bool shared = false;       // host memory that the server has, too (host_twins.h)
   std::uint64_t module = 0;  // a global variable of this module: lives and goes with it
   // Virtual memory management: the physical memory that is mapped here, of no context.
   std::uint64_t physical = 0;
@@ -32,6 +33,8 @@ struct MemoryRange {
 
   bool host() const { return kind != RangeKind::device; }
   bool mapped() const { return physical != 0; }
+  // The server acts on this memory when it is given an address of it.
+  bool at_server() const { return !host() || shared; }
 };
 
 class MemoryRanges {
@@ -48,6 +51,8 @@ class MemoryRanges {
   // Takes out the range that starts here, if it is of this nature.
   std::optional<MemoryRange> take(std::uint64_t base, RangeKind kind);
   bool set_sync_memops(std::uint64_t address, bool value);
+  // False when no host memory starts here (any more).
+  bool set_shared(std::uint64_t base);
   // When a context goes, its memory goes with it. Returned so that host memory can be released.
   std::vector<MemoryRange> take_all_of(const Context* context);
   void forget_module(std::uint64_t module);

@@ -102,6 +102,7 @@ CUresult start() {
   }
   std::unique_ptr<Process> made = std::make_unique<Process>();
   made->connection = connection.take();
+  made->connection->set_unasked(*made);
   made->driver_version = std::min(implemented_version, attached.driver_version);
   make_devices(attached, getenv("CUDA_VISIBLE_DEVICES"), *made);
   log_line("attached to " + session->server.text() + ": " + std::to_string(made->devices.size()) +

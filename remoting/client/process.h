@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/host_twins.h"
 #include "client/memory_ranges.h"
 #include "client/state.h"
 #include "client/table.h"
@@ -28,12 +29,17 @@ inline constexpr CUresult connection_lost_error = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 struct LinkState;
 
-struct Process {
+struct Process : Unasked {
+  bool change_host_memory(const protocol::HostChanges& changes) override {
+    return host_twins.apply(changes);
+  }
+
   std::unique_ptr<Connection> connection;
   int driver_version = implemented_version;
   std::vector<std::unique_ptr<Device>> devices;
   HandleMaker handles;
   MemoryRanges memory;
+  HostTwins host_twins;
   Table<Context> contexts;
   Table<Stream> streams;
   Table<Event> events;

@@ -87,10 +87,20 @@ CUresult send(const Call& call) {
 // Whether HEADRACE_LOG_TRIPS=1 asks that the log names each call that waits for the server.
 bool trips_are_logged();
 
+// Calls that wait for kernels, which may wait for the program's changes to shared host memory. (A
+// failure to send these shows in the call itself.)
+template <typename Call>
+inline constexpr bool waits_for_kernels =
+    std::is_same_v<Call, calls::CuStreamSynchronize> ||
+    std::is_same_v<Call, calls::CuStreamQuery> || std::is_same_v<Call, calls::CuEventSynchronize> ||
+    std::is_same_v<Call, calls::CuEventQuery> || std::is_same_v<Call, calls::CuCtxSynchronize> ||
+    std::is_same_v<Call, calls::CuCtxSynchronize_v2>;
+
 // `reply` may hold views into a buffer that the thread's next trip overwrites.
 template <typename Call>
 TripResult trip_with_sink(std::uint64_t context, const Call& call, typename Call::Reply& reply,
                           const Connection::Sink& sink) {
+  if constexpr (waits_for_kernels<Call>) process().host_twins.push();
   std::vector<std::uint8_t>& fields = reply_buffer();
   ReplyHead head;
   if (trips_are_logged()) log_line("trip " + std::string(Call::kName));

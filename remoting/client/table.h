@@ -32,6 +32,12 @@ class Table {
     const std::shared_lock<std::shared_mutex> lock(mutex_);
     return objects_.contains(handle);
   }
+  std::vector<std::shared_ptr<T>> all() const {
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    std::vector<std::shared_ptr<T>> objects;
+    for (const auto& [handle, object] : objects_) objects.push_back(object);
+    return objects;
+  }
   std::shared_ptr<T> take(std::uint64_t handle) {
     const std::unique_lock<std::shared_mutex> lock(mutex_);
     const auto found = objects_.find(handle);

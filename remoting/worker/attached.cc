@@ -21,6 +21,7 @@ constexpr std::size_t max_unread = 64 << 20;
 constexpr std::uint64_t default_stall_seconds = 120;
 // Of one BlobData (messages.toml), which is read by hand.
 constexpr std::size_t max_blob_data = 1'048'544;
+constexpr std::size_t max_host_changes = 1'048'000;  // of one HostChanges, likewise
 // Beyond this no further frames are taken: answers have to leave first.
 constexpr std::size_t output_high = 4 << 20;
 
@@ -47,7 +48,8 @@ Ending AttachedLoop::run() {
   while (!ended_) {
     const bool more = carry_out_frames();
     pool_.run_completions();
-    const bool copying = session_.downloads().pump();
+    // What a download ends with may wait for the other.
+    const bool copying = session_.downloads().pump() | session_.host_twins().pump();
     write_some();
     if (ended_) break;
     readable_ = readable_ || connection_.tls().has_pending();
@@ -124,6 +126,8 @@ void AttachedLoop::carry_out(const Frame& frame) {
       return begin_blob(frame);
     case protocol::BlobData::kType:
       return add_to_blob(frame);
+    case protocol::HostChanges::kType:
+      return change_host_memory(frame);
     case protocol::Ping::kType:
       if (!answer_ping(frame, connection_.out())) {
         end(Ending::protocol_error("Ping does not decode"));
@@ -193,6 +197,16 @@ void AttachedLoop::add_to_blob(const Frame& frame) {
   const std::span<const std::uint8_t> bytes = reader.bytes(max_blob_data);
   if (!reader.finished()) return end(Ending::protocol_error("BlobData does not decode"));
   std::string why = session_.blobs().data(blob, offset, bytes);
+  if (!why.empty()) end(Ending::protocol_error(std::move(why)));
+}
+
+void AttachedLoop::change_host_memory(const Frame& frame) {
+  // By hand for the same reason.
+  Reader reader(frame.payload);
+  const std::uint64_t address = reader.u64();
+  const std::span<const std::uint8_t> lines = reader.bytes(max_host_changes);
+  if (!reader.finished()) return end(Ending::protocol_error("HostChanges does not decode"));
+  std::string why = session_.host_twins().apply(address, lines);
   if (!why.empty()) end(Ending::protocol_error(std::move(why)));
 }
 

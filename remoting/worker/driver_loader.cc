@@ -73,8 +73,6 @@ int carried_value(CUdevice_attribute attribute, int value, const protocol::Grant
       return granted.pci_device;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
       return granted.pci_domain;
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
     case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
     case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:

@@ -33,6 +33,7 @@ constexpr Permit permits[] = {
     {Phase::attached, SetContext::kType},
     {Phase::attached, BlobBegin::kType},
     {Phase::attached, BlobData::kType},
+    {Phase::attached, HostChanges::kType},
     {Phase::attached, Ping::kType},
     {Phase::attached, Pong::kType},
     {Phase::attached, Close::kType},

@@ -24,6 +24,29 @@ bool destroys_context(CUresult result) {
   }
 }
 
+namespace {
+
+// Calls after which the program may read what kernels have written.
+bool waits(std::uint16_t type) {
+  switch (type) {
+    case calls::CuStreamSynchronize::kType:
+    case calls::CuStreamQuery::kType:
+    case calls::CuEventSynchronize::kType:
+    case calls::CuEventQuery::kType:
+    case calls::CuCtxSynchronize::kType:
+    case calls::CuCtxSynchronize_v2::kType:
+    case calls::CuMemcpyHtoDAsync_v2::kType:
+    case calls::CuMemcpyDtoHAsync_v2::kType:
+    case calls::CuMemcpyDtoDAsync_v2::kType:
+    case calls::CuMemcpy3DAsync_v2::kType:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 Session::Session(const DriverTable& driver, std::vector<SessionDevice> devices,
                  MemoryAccount& memory, FrameWriter& out, WaiterPool& pool,
                  std::uint32_t max_handles)
@@ -35,7 +58,8 @@ Session::Session(const DriverTable& driver, std::vector<SessionDevice> devices,
       handles_(max_handles),
       marks_(driver),
       uploads_(driver, *this),
-      downloads_(driver, *this) {}
+      downloads_(driver, *this),
+      host_twins_(driver, *this) {}
 
 Session::~Session() {
   for (const auto& [handle, context] : contexts_) {
@@ -212,6 +236,7 @@ void Session::drop_context(std::uint64_t handle) {
   marks_.drop_context(handle);
   uploads_.drop_context(handle);
   downloads_.drop_context(handle);
+  host_twins_.drop_context(handle);
   ended_streams_.erase(handle);
   entered_ = false;
   contexts_.erase(handle);
@@ -239,6 +264,13 @@ bool Session::begin_wait(std::uint32_t number) { return waiting_.insert(number).
 void Session::answer_fields(const Waiting& to, CUresult result,
                             std::span<const std::uint8_t> fields) {
   if (to.number == 0) return keep(result);
+  if (!host_twins_.any() || !waits(to.type) || result == CUDA_ERROR_NOT_READY) {
+    return answer_now(to, result, fields);
+  }
+  host_twins_.publish([this, to, result] { answer_now(to, result, {}); });  // these have no fields
+}
+
+void Session::answer_now(const Waiting& to, CUresult result, std::span<const std::uint8_t> fields) {
   waiting_.erase(to.number);
   const CUresult deferred = std::exchange(deferred_, CUDA_SUCCESS);
   const std::size_t place = out_.begin(to.type, flag_reply, to.number);

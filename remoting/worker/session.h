@@ -17,6 +17,7 @@
 #include "gen/driver_table.h"
 #include "worker/blobs.h"
 #include "worker/handle_table.h"
+#include "worker/host_twins.h"
 #include "worker/memory_account.h"
 #include "worker/transfers.h"
 #include "worker/virtual_memory.h"
@@ -142,6 +143,7 @@ class Session {
     }
     answer_fields(to, result, fields.view());
   }
+  // The answer to a call that waits follows what kernels have done to shared host memory (§7.8).
   void answer_fields(const Waiting& to, CUresult result, std::span<const std::uint8_t> fields);
   // Keeps the first failure of calls that nobody awaits.
   void keep(CUresult result);
@@ -153,11 +155,13 @@ class Session {
   Uploads& uploads() { return uploads_; }
   Downloads& downloads() { return downloads_; }
   VirtualMemory& virtual_memory() { return virtual_memory_; }
+  HostTwins& host_twins() { return host_twins_; }
 
  private:
   bool find_object(HandleKind kind, std::uint64_t handle, std::uint64_t& object);
   CUresult adopt_object(HandleKind kind, std::uint64_t handle, std::uint64_t object);
   void drop_charge(const HandleTable::Entry& entry);
+  void answer_now(const Waiting& to, CUresult result, std::span<const std::uint8_t> fields);
 
   const DriverTable& driver_;
   std::vector<SessionDevice> devices_;
@@ -183,6 +187,7 @@ class Session {
   Uploads uploads_;
   Downloads downloads_;
   VirtualMemory virtual_memory_;
+  HostTwins host_twins_;
 };
 
 // Errors after which a context is lost: the flag `sticky` of replies.

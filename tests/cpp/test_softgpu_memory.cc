@@ -190,7 +190,7 @@ TEST_CASE("a state directory of another size is refused") {
   CHECK(why.find("another size") != std::string::npos);
 }
 
-TEST_CASE("pinned memory lies in one window; registered memory is only known") {
+TEST_CASE("pinned memory lies in one window; registered memory lies where it is") {
   softgpu::HostMemory host;
   std::uint64_t one = host.allocate(5000, 1, 0), two = host.allocate(1, 1, 0);
   std::uint64_t low = 0, high = 0;
@@ -204,7 +204,11 @@ TEST_CASE("pinned memory lies in one window; registered memory is only known") {
   CHECK(host.add_registered(address, sizeof local, 1, 0));
   CHECK_FALSE(host.add_registered(address + 10, 5, 1, 0));
   CHECK_FALSE(host.free(address));
+  REQUIRE(host.registered().size() == 1);
+  CHECK(host.registered()[0].low == address);
+  CHECK(host.registered()[0].high == address + sizeof local);
   CHECK(host.remove_registered(address));
+  CHECK(host.registered().empty());
   CHECK(host.free(one));
   CHECK_FALSE(host.remove_registered(two));
 }

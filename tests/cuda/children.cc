@@ -117,6 +117,36 @@ int fork_after_init() {
   return byte == 3 ? 0 : 1;
 }
 
+// A child inherits page-locked memory as it inherits any other; what it does with it is its own.
+int spoil_page_locked(void* memory) {
+  static_cast<volatile unsigned char*>(memory)[0] = 99;
+  return cu.cuMemFreeHost(memory) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1;
+}
+
+int fork_with_page_locked() {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction step = nullptr;
+  void* memory = nullptr;
+  if (int line = start(&context)) return line;
+  EXPECT(CUDA_SUCCESS, cu.cuModuleLoadData(&module, kKernels));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&step, module, "step"));
+  EXPECT(CUDA_SUCCESS, cu.cuMemAllocHost_v2(&memory, 4096));
+  volatile std::uint32_t* word = static_cast<std::uint32_t*>(memory);
+  std::uint32_t multiplier = 2, addend = 1;
+  *word = 1;
+  EXPECT(CUDA_SUCCESS, launch(step, 1, 1, nullptr, {&memory, &multiplier, &addend}));
+  pid_t child = fork();
+  if (child == 0) _exit(spoil_page_locked(memory));
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return 1;
+  EXPECT(CUDA_SUCCESS, cu.cuCtxSynchronize());
+  if (*word != 3) return 2;
+  EXPECT(CUDA_SUCCESS, launch(step, 1, 1, nullptr, {&memory, &multiplier, &addend}));
+  EXPECT(CUDA_SUCCESS, cu.cuCtxSynchronize());
+  return *word == 7 ? 0 : 3;
+}
+
 int use_device() {
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
@@ -142,6 +172,7 @@ int child_main(const std::string& scenario) {
   if (scenario == "not_initialized") return not_initialized();
   if (scenario == "fork_after_init") return fork_after_init();
   if (scenario == "fork_before_init") return fork_before_init();
+  if (scenario == "fork_with_page_locked") return fork_with_page_locked();
   std::fprintf(stderr, "driver_tests: no scenario %s\n", scenario.c_str());
   return 255;
 }

@@ -201,6 +201,78 @@ DONE:
   ret;
 }
 
+// One byte through an address that is an argument, in a structure, or in device memory.
+.visible .entry put(.param .u64 to, .param .u32 value)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [to];
+  ld.param.u32 %r1, [value];
+  st.u8 [%rd1], %r1;
+  ret;
+}
+
+.visible .entry put_by_structure(.param .align 8 .b8 what[24], .param .u32 value)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [what+8];
+  ld.param.u32 %r1, [value];
+  st.u8 [%rd1], %r1;
+  ret;
+}
+
+.visible .entry put_by_pointer(.param .u64 where, .param .u32 value)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [where];
+  ld.param.u32 %r1, [value];
+  ld.u64 %rd2, [%rd1];
+  st.u8 [%rd2], %r1;
+  ret;
+}
+
+// to[i * stride] = value + i
+.visible .entry put_strided(.param .u64 to, .param .u32 n, .param .u32 stride, .param .u32 value)
+{
+  .reg .pred %p;
+  .reg .b32 %r<9>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [to];
+  ld.param.u32 %r1, [n];
+  ld.param.u32 %r2, [stride];
+  ld.param.u32 %r3, [value];
+  mov.u32 %r4, %ctaid.x;
+  mov.u32 %r5, %ntid.x;
+  mov.u32 %r6, %tid.x;
+  mad.lo.s32 %r7, %r4, %r5, %r6;
+  setp.ge.u32 %p, %r7, %r1;
+  @%p bra DONE;
+  mul.wide.u32 %rd2, %r7, %r2;
+  add.s64 %rd3, %rd1, %rd2;
+  add.u32 %r8, %r3, %r7;
+  st.u8 [%rd3], %r8;
+DONE:
+  ret;
+}
+
+// Waits until *flag is not 0, then puts it into *answer.
+.visible .entry answer(.param .u64 flag, .param .u64 answer)
+{
+  .reg .pred %p;
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [flag];
+  ld.param.u64 %rd2, [answer];
+LOOP:
+  ld.volatile.u32 %r1, [%rd1];
+  setp.eq.u32 %p, %r1, 0;
+  @%p bra LOOP;
+  st.volatile.u32 [%rd2], %r1;
+  ret;
+}
+
 // Writes where nothing is.
 .visible .entry stray()
 {

@@ -281,26 +281,6 @@ TEST_SUITE("launches") {
   }
 }
 
-// Memory of the host that kernels reach by themselves; it cannot be carried over a network as it
-// is.
-TEST_SUITE("mapped memory") {
-  TEST_CASE("a kernel writes to pinned memory") {
-    Primary primary;
-    Kernels kernels;
-    void* pinned = nullptr;
-    CU_OK(cu.cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
-    volatile std::uint32_t* word = static_cast<std::uint32_t*>(pinned);
-    *word = 20;
-    CUdeviceptr address = 0;
-    CU_OK(cu.cuMemHostGetDevicePointer_v2(&address, pinned, 0));
-    std::uint32_t multiplier = 2, addend = 2;
-    CU_OK(launch(kernels["step"], 1, 1, nullptr, {&address, &multiplier, &addend}));
-    CU_OK(cu.cuCtxSynchronize());
-    CHECK(*word == 42);
-    CU_OK(cu.cuMemFreeHost(pinned));
-  }
-}
-
 TEST_SUITE("faults") {
   TEST_CASE("an illegal address spoils the context for good") {
     CHECK(run_child("illegal_address") == 0);

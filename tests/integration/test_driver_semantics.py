@@ -44,7 +44,8 @@ def environment(
 SUITES = [
     "context",
     "memory",
-    "mapped memory",
+    "host memory",
+    "pointers",
     "streams",
     "modules",
     "launches",

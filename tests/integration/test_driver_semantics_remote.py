@@ -11,8 +11,6 @@ import pytest
 from tests.fakes.appliance import BUILD, Appliance
 
 PROGRAM = BUILD / "bin" / "driver_tests"
-NOT_CARRIED = {"mapped memory": "CUDA_ERROR_NOT_SUPPORTED"}
-"""Suites of what does not go through the network yet, and the error that says so."""
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +40,12 @@ def suites() -> list[str]:
 def test_every_suite_passes_through_the_network(appliance: Appliance) -> None:
     names = suites()
     assert len(names) > 3
-    assert set(NOT_CARRIED) <= set(names)
     failures = {}
     for name in names:
         done = appliance.run(
             *("run", "-n", "2", "-m", "1GiB", "--", PROGRAM, f"--test-suite={name}"), timeout=100
         )
-        if name in NOT_CARRIED:
-            assert done.returncode != 0, f"{name} is carried now: take it out of NOT_CARRIED"
-            assert NOT_CARRIED[name] in done.stdout
-        elif done.returncode != 0 or "test cases: 0" in done.stdout.replace("  ", " "):
+        if done.returncode != 0 or "test cases: 0" in done.stdout.replace("  ", " "):
             failures[name] = done.stdout + done.stderr
     assert not failures, "\n".join(failures.values())
 

@@ -80,6 +80,10 @@ CUresult launch(const Prepared& prepared, const LaunchShape& shape, Call& call) 
                                                     [&] { return node_of(prepared, shape); })) {
     return *captured;
   }
+  if (const CUresult bad = process().host_twins.before_launch(prepared.block);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
   call.f = prepared.function;
   call.gridDimX = shape.grid[0];
   call.gridDimY = shape.grid[1];

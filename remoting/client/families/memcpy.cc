@@ -50,7 +50,10 @@ CUresult copy_on(CUstream stream, Wait wait, std::uint64_t destination, Side to,
     return *captured;
   }
   const CUresult result = copy(*context, destination, to, source, from, size, id);
-  if (result != CUDA_SUCCESS || wait == Wait::no || to == from || to == Side::host) return result;
+  if (result != CUDA_SUCCESS || wait == Wait::no) return result;
+  // The program may change the one and read the other from now on.
+  if (is_shared(destination) || is_shared(source)) return synchronise(*context, id);
+  if (to == from || to == Side::host) return result;
   return settle_upload(*context, id);
 }
 
@@ -58,7 +61,14 @@ CUresult copy_to_device(CUstream stream, Wait wait, CUdeviceptr destination, con
                         std::size_t size) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
   const std::uint64_t from = address_of(source);
-  return copy_on(stream, wait, destination, Side::device, from, side_of(from), size);
+  return copy_on(stream, wait, destination, device_side(destination), from, side_of(from), size);
+}
+
+CUresult copy_to_host(CUstream stream, Wait wait, void* destination, CUdeviceptr source,
+                      std::size_t size) {
+  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  const std::uint64_t to = address_of(destination);
+  return copy_on(stream, wait, to, side_of(to), source, device_side(source), size);
 }
 
 CUresult copy_anywhere(CUstream stream, Wait wait, CUdeviceptr destination, CUdeviceptr source,
@@ -80,19 +90,18 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::size_
 
 CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, std::size_t size,
                               CUstream stream) {
-  if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
-  const std::uint64_t to = address_of(destination);
-  return copy_on(stream, Wait::no, to, side_of(to), source, Side::device, size);
+  return copy_to_host(stream, Wait::no, destination, source, size);
 }
 
 CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t size) {
-  return families::cuMemcpyDtoHAsync_v2(destination, source, size, gen::implicit_stream());
+  return copy_to_host(gen::implicit_stream(), Wait::yes, destination, source, size);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t size,
                               CUstream stream) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
-  return copy_on(stream, Wait::no, destination, Side::device, source, Side::device, size);
+  return copy_on(stream, Wait::no, destination, device_side(destination), source,
+                 device_side(source), size);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t size,

@@ -46,7 +46,7 @@ CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, std::
       break;
     case CU_MEMORYTYPE_DEVICE:
       plane.base = device;
-      plane.side = Side::device;
+      plane.side = device_side(device);
       break;
     case CU_MEMORYTYPE_UNIFIED:
       plane.base = device;
@@ -92,8 +92,14 @@ CUresult upload_block(Context& context, const Plane& to, const Plane& from, cons
                            1};
         packed.resize(piece.width * piece.height);
         for (std::uint64_t row = 0; row < piece.height; ++row) {
-          std::memcpy(packed.data() + row * piece.width,
-                      reinterpret_cast<const void*>(from.row(z, y + row) + x), piece.width);
+          const std::span<std::uint8_t> bytes(packed.data() + row * piece.width, piece.width);
+          std::memcpy(bytes.data(), reinterpret_cast<const void*>(from.row(z, y + row) + x),
+                      bytes.size());
+          if (const CUresult bad =
+                  process().host_twins.look_through_upload(to.row(z, y + row) + x, bytes);
+              bad != CUDA_SUCCESS) {
+            return bad;
+          }
         }
         calls::CuMemcpy3DAsync_v2 call = block_call(host_source, piece, stream);
         call.src_pitch = piece.width;
@@ -161,7 +167,7 @@ CUresult copy_here(Context& context, const Plane& to, const Plane& from, const E
   return CUDA_SUCCESS;
 }
 
-CUresult copy_block(const CUDA_MEMCPY3D& what, CUstream stream) {
+CUresult enqueue_block(const CUDA_MEMCPY3D& what, CUstream stream, bool& shared) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
   std::uint64_t id = 0;
@@ -187,12 +193,27 @@ CUresult copy_block(const CUDA_MEMCPY3D& what, CUstream stream) {
           capture_work(*context, id, [&] { return driverabi::MemcpyNode{what}; })) {
     return *captured;
   }
+  shared = is_shared(to.base) || is_shared(from.base);
+  if (const CUresult bad = push_for(to.side, from.side); bad != CUDA_SUCCESS) return bad;
   if (to.side == Side::device && from.side == Side::device) {
     return copy_on_device(*context, to, from, extent, id);
   }
   if (to.side == Side::device) return upload_block(*context, to, from, extent, id);
   if (from.side == Side::device) return download_block(*context, to, from, extent, id);
   return copy_here(*context, to, from, extent, id);
+}
+
+CUresult copy_block(const CUDA_MEMCPY3D& what, CUstream stream) {
+  bool shared = false;
+  return enqueue_block(what, stream, shared);
+}
+
+// For a program that takes the copy for done when the call returns.
+CUresult copy_block_and_wait(const CUDA_MEMCPY3D& what) {
+  bool shared = false;
+  const CUstream stream = gen::implicit_stream();
+  const CUresult result = enqueue_block(what, stream, shared);
+  return result != CUDA_SUCCESS || !shared ? result : families::cuStreamSynchronize(stream);
 }
 
 CUDA_MEMCPY3D as_block(const CUDA_MEMCPY2D& flat) {
@@ -224,7 +245,7 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) {
-  return families::cuMemcpy3DAsync_v2(what, gen::implicit_stream());
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block_and_wait(*what);
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
@@ -232,11 +253,11 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) {
-  return families::cuMemcpy2DAsync_v2(what, gen::implicit_stream());
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block_and_wait(as_block(*what));
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) {
-  return families::cuMemcpy2DAsync_v2(what, gen::implicit_stream());
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block_and_wait(as_block(*what));
 }
 
 }  // namespace headrace::client::families

@@ -91,7 +91,7 @@ CUresult cuMemFree_v2(CUdeviceptr base) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
   const std::optional<MemoryRange> range = process().memory.find(address);
-  if (!range || range->host()) return CUDA_ERROR_NOT_FOUND;
+  if (!range || range->kind == RangeKind::host_registered) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = range->base;
   if (size != nullptr) *size = range->size;
   return CUDA_SUCCESS;

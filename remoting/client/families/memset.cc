@@ -33,6 +33,10 @@ CUresult fill(const Area& area, CUstream stream, Run run) {
       (area.height > 1 && area.pitch < area.width)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  // Host memory of ours is filled at the server, in its turn.
+  HostTwins& twins = process().host_twins;
+  if (const CUresult bad = twins.share(area.base); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = twins.push(); bad != CUDA_SUCCESS) return bad;
   const Target target = target_of(area.base, area.span());
   if (target == Target::outside) return CUDA_ERROR_INVALID_VALUE;
   return run(*context, id, target == Target::inside);

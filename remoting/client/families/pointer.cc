@@ -22,7 +22,9 @@ bool answer(CUpointer_attribute attribute, std::uint64_t address,
   const bool device = range && !range->host();
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      store(data, range && range->context != nullptr ? range->context->handle() : CUcontext{});
+      // Memory of a pool, and what is mapped, belong to none.
+      store(data, range && range->context != nullptr && !range->pooled ? range->context->handle()
+                                                                       : CUcontext{});
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       store(data, !range
@@ -30,8 +32,8 @@ bool answer(CUpointer_attribute attribute, std::uint64_t address,
                       : static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      store(data, device ? CUdeviceptr{address} : CUdeviceptr{0});
-      return device;
+      store(data, range ? CUdeviceptr{address} : CUdeviceptr{0});
+      return range.has_value();
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       store(data, range && !device ? address : std::uint64_t{0});
       return range && !device;
@@ -63,7 +65,7 @@ bool answer(CUpointer_attribute attribute, std::uint64_t address,
       store(data, range ? range->size : std::uint64_t{0});
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      store(data, device ? 1U : 0U);
+      store(data, range ? 1U : 0U);
       return range.has_value();
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       store(data, std::uint64_t{0});

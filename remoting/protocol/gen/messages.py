@@ -902,6 +902,33 @@ class StatusReply(Message):
 
 
 @dataclass(slots=True)
+class HostChanges(Message):
+    """Message 0x0027 of the attached phase, sent by both."""
+
+    TYPE: ClassVar[int] = 0x0027
+    PHASE: ClassVar[str] = "attached"
+    SENDER: ClassVar[str] = "both"
+    ANSWER: ClassVar[int] = 0
+    OPEN: ClassVar[bool] = False
+
+    address: int
+    lines: bytes
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.scalar("u64", self.address)
+        writer.block(self.lines, 1048000)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            address=reader.integer("u64"),
+            lines=reader.block(1048000),
+        )
+
+
+@dataclass(slots=True)
 class WorkerHello(Message):
     """Message 0x0801 of the broker phase, sent by client."""
 
@@ -1220,6 +1247,7 @@ MESSAGES: dict[int, type[Message]] = {
     BlobData.TYPE: BlobData,
     StatusRequest.TYPE: StatusRequest,
     StatusReply.TYPE: StatusReply,
+    HostChanges.TYPE: HostChanges,
     WorkerHello.TYPE: WorkerHello,
     WorkerIdentity.TYPE: WorkerIdentity,
     PeerCheck.TYPE: PeerCheck,

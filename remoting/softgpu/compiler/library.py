@@ -30,7 +30,7 @@ from remoting.softgpu.compiler.translator import Inspection, Translator
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """SG_ABI_VERSION of exec/kernel_abi.h; a test compares the two."""
 
 HELD_BYTES = 512 << 20

@@ -187,6 +187,11 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   launch.globals = reinterpret_cast<std::uint8_t*>(function.globals());
   launch.arena = {memory->window_low(), memory->window_high()};
   runtime.host_memory().window(&launch.pinned.lo, &launch.pinned.hi);
+  std::vector<Window> registered;
+  for (const HostMemory::Range& range : runtime.host_memory().registered()) {
+    registered.push_back({range.low, range.high});
+  }
+  launch.registered = registered;
   launch.cooperative = request.cooperative;
   static std::atomic<std::uint64_t> grid_number{1};
   launch.grid_id = grid_number.fetch_add(1);

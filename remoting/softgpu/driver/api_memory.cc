@@ -70,7 +70,6 @@ CUresult attribute(Runtime& runtime, const Known& known, std::uint64_t address,
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put(out, known.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      if (known.host && known.block.registered) return CUDA_ERROR_INVALID_VALUE;
       return put(out, CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (known.device) return CUDA_ERROR_INVALID_VALUE;
@@ -95,7 +94,7 @@ CUresult attribute(Runtime& runtime, const Known& known, std::uint64_t address,
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return put(out, std::size_t{known.device ? known.allocation.size : known.block.size});
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return put(out, known.device || !known.block.registered ? 1u : 0u);
+      return put(out, 1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(out, std::uint64_t{0});
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -239,8 +238,6 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigned 
     if (!runtime.host_memory().find(reinterpret_cast<std::uint64_t>(pointer), &block)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    // A kernel must never reach the process's own memory, registered or not.
-    if (block.registered) return CUDA_ERROR_NOT_SUPPORTED;
     *out = reinterpret_cast<std::uint64_t>(pointer);
     return CUDA_SUCCESS;
   });

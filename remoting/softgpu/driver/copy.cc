@@ -69,10 +69,8 @@ CUresult place_of(Runtime& runtime, std::uint64_t address, std::uint64_t size, b
     *place = Place::device;
     return device->memory()->contains(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  HostBlock block;
-  bool pinned =
-      runtime.host_memory().contains(address, size) && runtime.host_memory().find(address, &block);
-  if (expect_device && (!pinned || block.registered)) return CUDA_ERROR_INVALID_VALUE;
+  const bool pinned = runtime.host_memory().contains(address, size);
+  if (expect_device && !pinned) return CUDA_ERROR_INVALID_VALUE;
   *place = pinned ? Place::pinned : Place::pageable;
   return CUDA_SUCCESS;
 }

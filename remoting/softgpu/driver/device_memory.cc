@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "remoting/softgpu/device/address_space.h"
+
 namespace headrace::softgpu {
 namespace {
 
@@ -24,9 +26,8 @@ std::unique_ptr<DeviceMemory> DeviceMemory::create(std::unique_ptr<ChunkStore> s
   // not handed out again at once.
   std::uint64_t bytes = std::uint64_t{store->total_chunks()} * kChunkBytes;
   std::uint64_t window = std::max(kMinWindow, bytes * 4);
-  void* at = mmap(nullptr, window + kChunkBytes, PROT_NONE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return nullptr;
+  void* at = reserve_addresses(window + kChunkBytes);
+  if (at == nullptr) return nullptr;
   // A forked child may not touch the device, and must not keep its memory either.
   madvise(at, window + kChunkBytes, MADV_DONTFORK);
   std::unique_ptr<DeviceMemory> out(new DeviceMemory());

@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "remoting/softgpu/device/address_space.h"
+
 namespace headrace::softgpu {
 namespace {
 
@@ -16,8 +18,8 @@ std::uint64_t pages(std::uint64_t size) { return (size + kPage - 1) / kPage * kP
 
 bool HostMemory::reserve_locked() {
   if (low_ != 0) return true;
-  void* at = mmap(nullptr, kWindow, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return false;
+  void* at = reserve_addresses(kWindow);
+  if (at == nullptr) return false;
   low_ = reinterpret_cast<std::uint64_t>(at);
   high_ = low_ + kWindow;
   holes_[low_] = kWindow;
@@ -80,6 +82,7 @@ bool HostMemory::add_registered(std::uint64_t base, std::uint64_t size, std::uin
     if (before.base + before.size > base) return false;
   }
   blocks_[base] = {base, size, next_id_++, context, flags, true};
+  ++registered_;
   return true;
 }
 
@@ -87,6 +90,7 @@ bool HostMemory::remove_registered(std::uint64_t base) {
   std::lock_guard<std::mutex> guard(mutex_);
   auto found = blocks_.find(base);
   if (found == blocks_.end() || !found->second.registered) return false;
+  --registered_;
   blocks_.erase(found);
   return true;
 }
@@ -96,6 +100,7 @@ void HostMemory::free_all_of(std::uint64_t context) {
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     if (it->second.context == context) {
       release_locked(it->second);
+      if (it->second.registered) --registered_;
       it = blocks_.erase(it);
     } else {
       ++it;
@@ -122,6 +127,21 @@ void HostMemory::window(std::uint64_t* low, std::uint64_t* high) const {
   std::lock_guard<std::mutex> guard(mutex_);
   *low = low_;
   *high = high_;
+}
+
+std::vector<HostMemory::Range> HostMemory::registered() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  std::vector<Range> out;
+  if (registered_ == 0) return out;
+  for (const auto& [base, block] : blocks_) {
+    if (!block.registered) continue;
+    if (!out.empty() && out.back().high == base) {
+      out.back().high += block.size;
+    } else {
+      out.push_back({base, base + block.size});
+    }
+  }
+  return out;
 }
 
 }  // namespace headrace::softgpu

@@ -1,11 +1,11 @@
 // Pinned host memory. What the driver allocates lies in one window of addresses, which kernels may
-// touch; what the application registers is only remembered, because a kernel must never reach the
-// process's own memory, so registered memory can be copied from and to but has no device pointer.
+// touch; what the application registers lies anywhere, and each launch is told where.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace headrace::softgpu {
 
@@ -31,6 +31,11 @@ class HostMemory {
   bool contains(std::uint64_t address, std::uint64_t size) const;
 
   void window(std::uint64_t* low, std::uint64_t* high) const;
+  // What is registered now, by address; neighbours are one range.
+  struct Range {
+    std::uint64_t low = 0, high = 0;
+  };
+  std::vector<Range> registered() const;
 
  private:
   bool reserve_locked();
@@ -38,6 +43,7 @@ class HostMemory {
 
   mutable std::mutex mutex_;
   std::uint64_t low_ = 0, high_ = 0;
+  std::size_t registered_ = 0;                      // of the blocks
   std::uint64_t next_id_ = std::uint64_t{1} << 32;  // apart from device allocations' ids
   std::map<std::uint64_t, std::uint64_t> holes_;
   std::map<std::uint64_t, HostBlock> blocks_;

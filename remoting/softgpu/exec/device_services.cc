@@ -42,6 +42,9 @@ std::uint64_t reach(const sg_warp_env* env, std::uint64_t address) {
   };
   for (const Window& window : windows)
     if (address >= window.lo && address < window.hi) return window.hi - address;
+  const WarpSlot& slot = *static_cast<const WarpSlot*>(env->block);
+  for (const Window& window : slot.block->scheduler->launch().registered)
+    if (address >= window.lo && address < window.hi) return window.hi - address;
   return 0;
 }
 

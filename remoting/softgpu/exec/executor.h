@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -65,8 +66,9 @@ struct Launch {
   std::size_t params_bytes = 0;
   std::uint8_t* globals = nullptr;
   Window arena, pinned;
-  bool cooperative = false;          // all blocks resident at once, see max_cooperative_blocks()
-  std::uint64_t grid_workspace = 0;  // cooperative: 32 zeroed bytes in the arena
+  std::span<const Window> registered;  // host memory outside `pinned` that the kernel may touch
+  bool cooperative = false;            // all blocks resident at once, see max_cooperative_blocks()
+  std::uint64_t grid_workspace = 0;    // cooperative: 32 zeroed bytes in the arena
   std::uint64_t grid_id = 0;
   std::chrono::milliseconds timeout{0};  // wall time; 0 = HEADRACE_SOFTGPU_TIMEOUT
   CancelToken* cancel = nullptr;

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define SG_ABI_VERSION 2
+#define SG_ABI_VERSION 3
 #define SG_WARP_SIZE 32
 #define SG_MAX_BARRIERS 16
 
@@ -64,8 +64,9 @@ typedef struct sg_warp_env {
   uint32_t local_bytes;    /* copy of the descriptor's */
   uint64_t grid_id;
   /* Every global or generic access must lie in [arena_lo, arena_hi), in [pinned_lo, pinned_hi),
-     in the block's shared or in the warp's local memory. Pages of the arena that are not
-     allocated are not mapped: the runtime turns the signal into the same fault. */
+     in the block's shared, in the warp's local memory or in registered host memory. Pages of the
+     arena that are not allocated are not mapped: the runtime turns the signal into the same fault.
+   */
   uint64_t arena_lo, arena_hi;
   uint64_t pinned_lo, pinned_hi;
   const struct sg_services* services;
@@ -117,7 +118,11 @@ typedef struct sg_services {
   void (*allocate)(sg_warp_env* env, uint32_t mask, const uint64_t* sizes, uint64_t* addresses);
   /* free: of an address that allocate() gave, or 0; another one is an illegal address. */
   void (*release)(sg_warp_env* env, uint32_t mask, const uint64_t* addresses);
-  void* reserved[4]; /* NULL */
+  /* Whether [address, address + bytes) is host memory that the program has registered and that a
+     kernel may therefore touch. Asked only of addresses that lie in none of the windows. NULL: no.
+   */
+  int (*registered)(const sg_warp_env* env, uint64_t address, uint64_t bytes);
+  void* reserved[3]; /* NULL */
 } sg_services;
 
 typedef void (*sg_kernel_fn)(sg_warp_env* env);
@@ -178,6 +183,7 @@ SG_ABI_ASSERT(offsetof(sg_services, print) == 56);
 SG_ABI_ASSERT(offsetof(sg_services, assert_fail) == 64);
 SG_ABI_ASSERT(offsetof(sg_services, allocate) == 72);
 SG_ABI_ASSERT(offsetof(sg_services, release) == 80);
+SG_ABI_ASSERT(offsetof(sg_services, registered) == 88);
 SG_ABI_ASSERT(sizeof(sg_services) == 120);
 SG_ABI_ASSERT(offsetof(sg_kernel_desc, name) == 8);
 SG_ABI_ASSERT(offsetof(sg_kernel_desc, entry) == 16);

@@ -60,6 +60,15 @@ LaunchStatus status_of(std::uint32_t kind) {
   }
 }
 
+// Called from within generated code, so without any lock: the ranges do not change during a launch.
+int registered(const sg_warp_env* env, std::uint64_t address, std::uint64_t bytes) {
+  const Launch& launch = static_cast<WarpSlot*>(env->block)->block->scheduler->launch();
+  for (const Window& window : launch.registered) {
+    if (address >= window.lo && address < window.hi) return window.hi - address >= bytes;
+  }
+  return 0;
+}
+
 // GNU's attribute is a part of the function's type, as that of the table is.
 [[gnu::noreturn]] void trap(sg_warp_env* env, std::uint32_t kind, std::uint64_t address) {
   ThreadState& thread = *slot_of(env).thread;
@@ -82,6 +91,7 @@ const sg_services kServices = {
     .assert_fail = &assert_fail,
     .allocate = &allocate,
     .release = &release,
+    .registered = &registered,
     .reserved = {},
 };
 

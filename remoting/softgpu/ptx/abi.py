@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 WARP = 32
 
 #: sg_warp_env: field -> offset

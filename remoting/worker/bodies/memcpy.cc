@@ -15,13 +15,18 @@ bool fits(std::uint64_t pitch, std::uint64_t height, std::uint64_t depth) {
           (height <= sane / pitch && depth <= sane / pitch / height));
 }
 
-CUDA_MEMCPY3D described(const calls::CuMemcpy3DAsync_v2& call) {
+// Shared host memory has device addresses, too, but a driver takes a side at its word.
+CUmemorytype type_of(Session& session, CUdeviceptr address) {
+  return session.host_twins().holds(address) ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_DEVICE;
+}
+
+CUDA_MEMCPY3D described(Session& session, const calls::CuMemcpy3DAsync_v2& call) {
   CUDA_MEMCPY3D copy{};
-  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcMemoryType = type_of(session, call.src);
   copy.srcDevice = call.src;
   copy.srcPitch = call.src_pitch;
   copy.srcHeight = call.src_height;
-  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstMemoryType = type_of(session, call.dst);
   copy.dstDevice = call.dst;
   copy.dstPitch = call.dst_pitch;
   copy.dstHeight = call.dst_height;
@@ -38,6 +43,18 @@ CUresult cuMemcpyHtoDAsync_v2(Session& session, const calls::CuMemcpyHtoDAsync_v
   if (!session.find(HandleKind::stream, call.hStream, stream)) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
   return session.uploads().copy(call.dstDevice, call.srcHost, stream);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(Session& session, const calls::CuMemcpyDtoDAsync_v2& call) {
+  CUstream stream = nullptr;
+  if (!session.find(HandleKind::stream, call.hStream, stream)) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  if (session.host_twins().holds(call.dstDevice) || session.host_twins().holds(call.srcDevice)) {
+    return HEADRACE_DRIVER_CALL(session, cuMemcpyAsync, call.dstDevice, call.srcDevice,
+                                call.ByteCount, stream);
+  }
+  return session.driver().cuMemcpyDtoDAsync_v2(call.dstDevice, call.srcDevice, call.ByteCount,
+                                               stream);
 }
 
 std::optional<CUresult> cuMemcpyDtoHAsync_v2(Session& session, std::uint32_t number,
@@ -68,7 +85,7 @@ std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t numbe
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (call.width == 0 || call.height == 0 || call.depth == 0) return CUDA_SUCCESS;
-  CUDA_MEMCPY3D copy = described(call);
+  CUDA_MEMCPY3D copy = described(session, call);
   switch (call.host) {
     case neither:
       return session.driver().cuMemcpy3DAsync_v2(&copy, stream);

@@ -45,6 +45,17 @@ CUresult cuMemFreeHost(void* memory) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostUnregister(void*) { return CUDA_SUCCESS; }
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* memory, unsigned) {
+  *out = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+  std::memmove(at(to), at(from), bytes);
+  return CUDA_SUCCESS;
+}
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
   std::memcpy(at(to), from, bytes);
   return CUDA_SUCCESS;

@@ -44,6 +44,9 @@ ALWAYS_INLINE uint8_t* place(const sg_warp_env* env, uint32_t space, uint32_t la
       inside(address, bytes, local, local + (uint64_t)SG_WARP_SIZE * env->local_bytes)) {
     return (uint8_t*)address;
   }
+  if (env->services->registered && env->services->registered(env, address, bytes)) {
+    return (uint8_t*)address;
+  }
   return NULL;
 }
 
