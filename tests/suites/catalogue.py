@@ -51,7 +51,9 @@ def cupy_core() -> Suite:
         # Markers, filters of warnings, and that an unexpected pass is a failure.
         options=("-c", str(folder / "pyproject.toml")),
         environment={"PYTHONPATH": str(packages())},
-        # Some tests want arrays of 8 GiB.
+        plugins=("headrace_cupy",),
+        # Some tests need two GPUs, some arrays of 8 GiB.
+        gpus=2,
         gpu_memory="10GiB",
     )
 
