@@ -109,6 +109,7 @@ Result<std::string> library_folder() {
 
 void set_environment(const std::string& session_path, const std::string& libraries, bool software) {
   prepend("LD_LIBRARY_PATH", libraries);
+  prepend("LIBRARY_PATH", libraries);  // where compilers look for -lcuda
   setenv("HEADRACE_SESSION", session_path.c_str(), 1);
   // Triton looks for libcuda in the linker's cache unless told otherwise.
   setenv("TRITON_LIBCUDA_PATH", libraries.c_str(), 1);

@@ -105,6 +105,7 @@ def test_the_program_s_environment(appliance: Appliance) -> None:
     )
     given = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert given["LD_LIBRARY_PATH"] == f"{BUILD}/lib/client:/before"
+    assert given["LIBRARY_PATH"] == f"{BUILD}/lib/client"
     assert given["CUPY_COMPILE_WITH_PTX"] == "1"
     assert given["TRITON_PTXAS_PATH"] == f"{BUILD}/bin/headrace-ptxas"
     folder = Path(given["HEADRACE_SESSION"]).parent
