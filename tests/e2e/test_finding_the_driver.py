@@ -53,6 +53,8 @@ def test_a_program_can_be_linked_with_the_driver(
 
 @pytest.mark.parametrize("name", ["libcuda.so.1", "libcuda.so"])
 def test_the_driver_has_both_names(name: str, appliance: Appliance) -> None:
-    done = appliance.run("run", "-n", "1", "-m", "512MiB", "--", sys.executable, "-c", BY_NAME, name)
+    done = appliance.run(
+        "run", "-n", "1", "-m", "512MiB", "--", sys.executable, "-c", BY_NAME, name
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "1 device\n"
