@@ -9,7 +9,8 @@ JOBS ?= $(shell nproc)
 PACKAGES := appliance security remoting tui client_installer
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup generate build test test-gpu test-asan test-suites lint typecheck bench demo fuzz format \
+.PHONY: help setup generate build test test-gpu test-asan test-suites test-frameworks \
+        lint typecheck bench demo fuzz format \
         constraints clean
 
 help: ## List the targets
@@ -39,6 +40,9 @@ test-asan: setup ## Run C++ and end-to-end tests on AddressSanitizer and UBSan b
 
 test-suites: build ## Run other people's test suites, directly and through the network (hours)
 	@scripts/test-suites
+
+test-frameworks: build ## Run programs of PyTorch and JAX both ways (installs them: 15 GB)
+	@scripts/test-frameworks
 
 lint: setup ## Check style and the layers between packages
 	@$(PYTHON) -m ruff check
