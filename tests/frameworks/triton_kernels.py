@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -11,14 +9,14 @@ from steps import expect
 
 
 @triton.jit
-def add_kernel(x: Any, y: Any, out: Any, n: Any, block: tl.constexpr) -> None:
+def add_kernel(x, y, out, n, block: tl.constexpr):
     at = tl.program_id(0) * block + tl.arange(0, block)
     mask = at < n
     tl.store(out + at, tl.load(x + at, mask) + tl.load(y + at, mask), mask)
 
 
 @triton.jit
-def softmax_kernel(x: Any, out: Any, columns: Any, block: tl.constexpr) -> None:
+def softmax_kernel(x, out, columns, block: tl.constexpr):
     at = tl.arange(0, block)
     row = tl.program_id(0) * columns
     values = tl.load(x + row + at, at < columns, -float("inf"))
@@ -27,7 +25,7 @@ def softmax_kernel(x: Any, out: Any, columns: Any, block: tl.constexpr) -> None:
 
 
 @triton.jit
-def matmul_kernel(a: Any, b: Any, out: Any, n: Any, k: Any, block: tl.constexpr) -> None:
+def matmul_kernel(a, b, out, n, k, block: tl.constexpr):
     rows = tl.program_id(0) * block + tl.arange(0, block)
     columns = tl.program_id(1) * block + tl.arange(0, block)
     inner = tl.arange(0, block)
@@ -39,7 +37,7 @@ def matmul_kernel(a: Any, b: Any, out: Any, n: Any, k: Any, block: tl.constexpr)
     tl.store(out + rows[:, None] * n + columns[None, :], total)
 
 
-def check() -> None:
+def check():
     """Run each and compare with the CPU."""
     x, y = torch.rand(5000), torch.rand(5000)
     out = torch.empty(5000, device="cuda")

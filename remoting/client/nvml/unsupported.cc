@@ -18,13 +18,13 @@ Return refuse(const char* name, std::atomic<bool>& told) {
 
 }  // namespace
 
-// They look at no argument, so that one form serves all.
-#define HEADRACE_UNSUPPORTED(name)                  \
-  HEADRACE_NVML int name() {                        \
+// They look at no argument, so that one form serves all; weak, so that a body goes before.
+#define HEADRACE_NVML_FUNCTION(name)                \
+  HEADRACE_NVML [[gnu::weak]] int name() {          \
     static constinit std::atomic<bool> told{false}; \
     return refuse(#name, told);                     \
   }
-#include "client/nvml/unsupported.inc"
-#undef HEADRACE_UNSUPPORTED
+#include "driverabi/nvml_functions.inc"
+#undef HEADRACE_NVML_FUNCTION
 
 }  // namespace headrace::client::nvml
