@@ -51,6 +51,7 @@ class Appliance:
         environment: Mapping[str, str] | None = None,
         client: str = "test-client",
         build: Path = BUILD,
+        start_seconds: float = _START_SECONDS,
     ) -> None:
         self.folder = folder
         self.build = build
@@ -64,6 +65,7 @@ class Appliance:
         self.log_file = folder / "headraced.log"
         self._software_gpu = software_gpu
         self._flags = tuple(flags)
+        self._start_seconds = start_seconds
         self._environment = dict(environment or {})
         self._sockets: Path | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -137,7 +139,7 @@ class Appliance:
                 text=True,
             )
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
+        readable, _, _ = select.select([self._process.stdout], [], [], self._start_seconds)
         line = self._process.stdout.readline() if readable else ""
         if not line:
             raise ApplianceError(f"the appliance did not start\n{self._log_tail()}")

@@ -26,6 +26,7 @@ def numba_cuda() -> Suite:
         version=importlib.metadata.version("numba-cuda"),
         root=root,
         files=_files(root),
+        files_per_process=10,  # its own runs are one process, and each start takes seconds
         notes=Notes.load(HERE / "numba-cuda.toml"),
         package="numba.cuda.tests",
         plugins=("headrace_numba",),

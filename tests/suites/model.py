@@ -104,7 +104,7 @@ class Suite:
     root: Path
     """Folder of its tests; test ids are relative to it."""
     files: tuple[str, ...]
-    """Test files, relative to `root`; each one runs in processes of its own."""
+    """Test files, relative to `root`."""
     notes: Notes = Notes()
     package: str = ""
     """The package that the tests are imported from; empty: they are loose files."""
@@ -113,12 +113,13 @@ class Suite:
     options: tuple[str, ...] = ()
     """Further options of pytest."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    files_per_process: int = 1
     gpus: int = 1
     gpu_memory: str = "2GiB"
 
-    def target(self, file: str) -> list[str]:
-        """How pytest is told to run one file."""
+    def targets(self, files: list[str]) -> list[str]:
+        """How pytest is told to run these files."""
         if not self.package:
-            return [str(self.root / file)]
-        module = file.removesuffix(".py").replace("/", ".")
-        return ["--pyargs", f"{self.package}.{module}"]
+            return [str(self.root / file) for file in files]
+        modules = (file.removesuffix(".py").replace("/", ".") for file in files)
+        return ["--pyargs", *(f"{self.package}.{module}" for module in modules)]

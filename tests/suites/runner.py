@@ -1,7 +1,7 @@
-"""Runs a suite, a process for each file, and survives what its tests do to that process.
+"""Runs a suite, a process for a file or a few, and survives what its tests do to that process.
 
-A process that crashes or hangs costs the test that was running; the file's other tests go on in a
-new one. What is done is in the store, so a run that was stopped goes on where it was.
+A process that crashes or hangs costs the test that was running; the other tests go on in a new
+one. What is done is in the store, so a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -80,42 +80,54 @@ class Runner:
     def run(self, files: Iterable[str], jobs: int = 1) -> None:
         """Runs all that is left of these files."""
         todo = [file for file in files if file not in self._store.complete]
+        step = self._suite.files_per_process
+        chunks = [todo[at : at + step] for at in range(0, len(todo), step)]
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                for done in [pool.submit(self._file, file) for file in todo]:
+                for done in [pool.submit(self._chunk, chunk) for chunk in chunks]:
                     done.result()
             except BaseException:
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _file(self, file: str) -> None:
+    def _chunk(self, files: list[str]) -> None:
         started = time.monotonic()
         stuck = 0
         while stuck < 2:
-            life = self._process(file)
+            life = self._process(files)
             if self._stop.is_set():
                 return
             if life.finished:
                 break
             stuck = 0 if life.ended else stuck + 1
-        self._store.is_complete(file)
+            if stuck and len(files) > 1:  # which of them it is shows when each one is alone
+                for file in files:
+                    self._chunk([file])
+                return
+        for file in files:
+            self._store.is_complete(file)
+            self._say(f"{self._way.name} {file}: {self._told(file)}")
+        self._say(f"{self._way.name}: {time.monotonic() - started:.0f} s")
+
+    def _told(self, file: str) -> str:
         outcomes: dict[str, int] = {}
         for test in self._store.collected.get(file, ()):
             outcome = getattr(self._store.results.get(test), "outcome", "excluded")
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-        seconds = time.monotonic() - started
-        self._say(f"{self._way.name} {file}: {told or 'no tests'} ({seconds:.0f} s)")
+        told = (f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        return ", ".join(told) or "no tests"
 
-    def _process(self, file: str) -> Life:
+    def _process(self, files: list[str]) -> Life:
         """One process, from its start to its end."""
-        folder = self._store.folder / "work" / file.replace("/", ".")
+        folder = self._store.folder / "work" / files[0].replace("/", ".")
         folder.mkdir(parents=True, exist_ok=True)
         events, left_out, log = (folder / name for name in ("events", "left-out", "log"))
         events.write_bytes(b"")
-        known = [test for test in self._store.results if test.partition("::")[0] == file]
-        known += [test for test in self._store.collected.get(file, ()) if self._excluded(test)]
+        known = [test for test in self._store.results if test.partition("::")[0] in files]
+        for file in files:
+            collected = self._store.collected.get(file, ())
+            known += [test for test in collected if self._excluded(test)]
         left_out.write_text("".join(f"{test}\n" for test in known))
         environment = {
             **self._way.environment,
@@ -128,7 +140,7 @@ class Runner:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*self._way.prefix, *self._command(file)],
+                [*self._way.prefix, *self._command(files)],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -137,13 +149,13 @@ class Runner:
                 start_new_session=True,
             )
             try:
-                return self._watch(process, file, events, log)
+                return self._watch(process, files, events, log)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def _command(self, file: str) -> list[str]:
+    def _command(self, files: list[str]) -> list[str]:
         plugins = ("headrace_events", *self._suite.plugins)
         return [
             *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull),
@@ -151,10 +163,13 @@ class Runner:
             *("-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:asyncio"),
             *(word for plugin in plugins for word in ("-p", plugin)),
             *self._suite.options,
-            *self._suite.target(file),
+            "--continue-on-collection-errors",
+            *self._suite.targets(files),
         ]
 
-    def _watch(self, process: subprocess.Popen[bytes], file: str, events: Path, log: Path) -> Life:
+    def _watch(
+        self, process: subprocess.Popen[bytes], files: list[str], events: Path, log: Path
+    ) -> Life:
         """Takes in what the process tells until it ends or has to be ended."""
         life = Life()
         started = time.monotonic()
@@ -166,13 +181,13 @@ class Runner:
                     whole, newline, rest = (rest + chunk).rpartition("\n")
                     if newline:
                         for line in whole.splitlines():
-                            self._heard(life, file, json.loads(line))
+                            self._heard(life, json.loads(line))
                 if over:
-                    return self._after(life, file, process.returncode, log)
+                    return self._after(life, files, process.returncode, log)
                 if self._stop.is_set():
                     return life
                 if self._is_late(life, started):
-                    return self._killed(life, file, process, log)
+                    return self._killed(life, files, log)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_SECONDS)
 
@@ -181,11 +196,15 @@ class Runner:
         limit = self._limits.test if life.running else self._limits.outside
         return now - life.since > limit or now - started > self._limits.process
 
-    def _heard(self, life: Life, file: str, event: dict[str, Any]) -> None:
+    def _heard(self, life: Life, event: dict[str, Any]) -> None:
         life.since = time.monotonic()
         kind = event["event"]
         if kind == "collected":
-            self._collected(file, event["ids"])
+            files: dict[str, list[str]] = {}
+            for test in event["ids"]:
+                files.setdefault(test.partition("::")[0], []).append(test)
+            for file, ids in files.items():
+                self._collected(file, ids)
         elif kind == "start":
             life.running = event["id"]
         elif kind == "end":
@@ -196,30 +215,33 @@ class Runner:
             life.finished = True
         elif kind in ("not collected", "file skipped"):
             bad = kind == "not collected"
-            self._outside(file, Result("failed" if bad else "skipped", why=event["why"]))
+            self._outside(event["file"], Result("failed" if bad else "skipped", why=event["why"]))
 
-    def _after(self, life: Life, file: str, status: int, log: Path) -> Life:
+    def _after(self, life: Life, files: list[str], status: int, log: Path) -> Life:
         """The process ended by itself."""
         if life.running is not None:
             life.ended += 1
             why = f"{_status(status)}\n{_tail(log)}"
             self._ended(life.running, Result("crashed", time.monotonic() - life.since, why))
         elif not life.finished:
-            self._outside(file, Result("crashed", why=f"{_status(status)}\n{_tail(log)}"))
+            if len(files) == 1 or life.ended:
+                self._outside(files[-1], Result("crashed", why=f"{_status(status)}\n{_tail(log)}"))
         elif status < 0 or status > 5:  # 0 to 5 are pytest's own
             self._outside(
-                file, Result("crashed", why=f"at its end: {_status(status)}\n{_tail(log)}")
+                files[-1], Result("crashed", why=f"at its end: {_status(status)}\n{_tail(log)}")
             )
         return life
 
-    def _killed(self, life: Life, file: str, process: subprocess.Popen[bytes], log: Path) -> Life:
+    def _killed(self, life: Life, files: list[str], log: Path) -> Life:
         """The process took too long."""
         seconds = time.monotonic() - life.since
+        result = Result("timeout", seconds, _tail(log))
+        alone = len(files) == 1 or life.ended > 0
         if life.running is not None and seconds > self._limits.test:
             life.ended += 1
-            self._ended(life.running, Result("timeout", seconds, _tail(log)))
-        elif life.running is None and seconds > self._limits.outside:
-            self._outside(file, Result("timeout", seconds, _tail(log)))
+            self._ended(life.running, result)
+        elif life.running is None and seconds > self._limits.outside and alone:
+            self._outside(files[-1], result)
         return life
 
     def _collected(self, file: str, ids: list[str]) -> None:

@@ -71,7 +71,12 @@ def remote(suite: Suite, build: Path, caches: Path) -> Iterator[Way]:
     size = f"{suite.gpus}x{suite.gpu_memory}"
     with (
         tempfile.TemporaryDirectory(prefix="headrace-suites-") as folder,
-        Appliance(_with_cache(Path(folder), cache), software_gpu=size, build=build) as appliance,
+        Appliance(
+            _with_cache(Path(folder), cache),
+            software_gpu=size,
+            build=build,
+            start_seconds=300,  # a run that takes hours is nice to others, and may have to wait
+        ) as appliance,
     ):
         run = ("run", "-n", str(suite.gpus), "-m", suite.gpu_memory, "--")
         settings = front_end_settings(caches)

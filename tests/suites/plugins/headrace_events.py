@@ -37,10 +37,11 @@ class Events:
     def _say(self, event: str, **more: Any) -> None:
         os.write(self._file, (json.dumps({"event": event, **more}) + "\n").encode())
 
+    def _relative(self, path: Path) -> str:
+        return os.path.relpath(path.resolve(), self._root)
+
     def _id(self, item: pytest.Item) -> str:
-        return (
-            f"{os.path.relpath(item.path.resolve(), self._root)}::{item.nodeid.partition('::')[2]}"
-        )
+        return f"{self._relative(item.path)}::{item.nodeid.partition('::')[2]}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -52,11 +53,18 @@ class Events:
             config.hook.pytest_deselected(items=gone)
             items[:] = [item for item in items if self._id(item) not in self._left_out]
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
         if report.failed:
-            self._say("not collected", why=report.longreprtext[-_WHY_LIMIT:])
-        elif report.skipped and report.longrepr:
-            self._say("file skipped", why=_reason(report.longrepr))
+            why = report.longreprtext[-_WHY_LIMIT:]
+            self._say("not collected", file=self._relative(collector.path), why=why)
+        elif report.skipped:
+            why = _reason(report.longrepr)
+            self._say("file skipped", file=self._relative(collector.path), why=why)
+        return report
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

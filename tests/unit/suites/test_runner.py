@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.suites.report import differences, summarise, table
 from tests.suites.runner import PROCESS, Limits, Runner, Way
 from tests.suites.store import Store
 
-LIMITS = Limits(test=2, outside=60, process=60)
+LIMITS = Limits(test=5, outside=60, process=60)
 
 MIXED = """
 import os, signal, time, unittest
@@ -110,6 +111,28 @@ def test_a_process_that_fails_outside_its_tests_is_a_result(
     store = run(suite := make(tmp_path, odd=text), Store(tmp_path / "store"))
     assert outcomes(store)[f"odd.py::{PROCESS}"] == outcome
     assert f"odd.py::{PROCESS}" in summarise(suite, "here", store).bad
+
+
+def test_files_that_share_a_process_do_not_share_its_end(tmp_path: Path) -> None:
+    suite = make(
+        tmp_path,
+        a="def test_good(): pass\n",
+        b="import nothing_of_this_name\n",
+        c="def test_crash():\n import os\n os.abort()\n",
+        d="def test_good(): pass\n",
+        e="import os\nos.abort()\n",
+        f="def test_good(): pass\n",
+    )
+    store = run(replace(suite, files_per_process=4), Store(tmp_path / "store"))
+    assert outcomes(store) == {
+        "a.py::test_good": "passed",
+        f"b.py::{PROCESS}": "failed",
+        "c.py::test_crash": "crashed",
+        "d.py::test_good": "passed",
+        f"e.py::{PROCESS}": "crashed",
+        "f.py::test_good": "passed",
+    }
+    assert store.complete == set(suite.files)
 
 
 def test_a_difference_between_two_ways_is_found(tmp_path: Path) -> None:
