@@ -9,9 +9,8 @@ JOBS ?= $(shell nproc)
 PACKAGES := appliance security remoting tui client_installer
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup generate build test test-gpu test-asan test-suites test-frameworks \
-        lint typecheck bench demo fuzz format \
-        constraints clean
+.PHONY: help setup generate ptx-report build test test-gpu test-asan test-suites test-frameworks \
+        lint typecheck bench demo fuzz format constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +21,9 @@ setup: ## Install what is missing: Debian packages (as root) and a .venv
 generate: setup ## Write committed generated files anew (codec for Python, reference pages)
 	@$(PYTHON) -m remoting.codegen --protocol-python --coverage
 	@$(PYTHON) -m appliance.config
+
+ptx-report: setup ## Count the PTX forms that are accepted and tested (docs/reference/ptx-forms.md)
+	@$(PYTHON) -m tests.unit.softgpu_ptx.ptx_report
 
 build: setup ## Build the native parts into build/release
 	@scripts/build release $(JOBS)

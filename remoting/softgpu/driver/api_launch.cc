@@ -169,6 +169,14 @@ LaunchResult occupy(Context& context, const std::string& name, const Launch& lau
   return result;
 }
 
+// Frames of translated code are up to four times as large as a GPU's; a program that sets no limit
+// gets more than the 1 KiB a GPU would give.
+std::uint32_t lane_stack(Context& context) {
+  std::lock_guard<std::mutex> guard(context.settings_mutex);
+  const std::size_t limit = std::min<std::size_t>(context.limits[CU_LIMIT_STACK_SIZE], 512 << 10);
+  return static_cast<std::uint32_t>(std::max<std::size_t>(4 * limit, 64 << 10) + 15) & ~15u;
+}
+
 // On a thread of the engine.
 CUresult execute(Runtime& runtime, Context& context, const Function& function,
                  const Request& request, const std::vector<std::uint8_t>& params) {
@@ -198,6 +206,7 @@ CUresult execute(Runtime& runtime, Context& context, const Function& function,
   launch.cancel = context.cancel_token();
   launch.output = &context.output();
   if ((launch.kernel->flags & SG_KERNEL_USES_HEAP) != 0) launch.heap = context.heap();
+  if ((launch.kernel->flags & SG_KERNEL_USES_STACK) != 0) launch.stack_bytes = lane_stack(context);
   constexpr std::uint64_t kWorkspace = 32;
   if (request.cooperative) {
     launch.grid_workspace = memory->allocate(kWorkspace, context.handle, 0, true);

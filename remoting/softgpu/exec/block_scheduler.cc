@@ -49,6 +49,8 @@ BlockScheduler::BlockScheduler(ThreadState& thread, const Launch& launch,
   prototype_.shared_bytes = shared_size(launch);
   prototype_.flags = launch.cooperative ? SG_ENV_COOPERATIVE : 0;
   prototype_.local_bytes = launch.kernel->local_bytes;
+  if ((launch.kernel->flags & SG_KERNEL_USES_STACK) != 0)
+    prototype_.local_bytes += launch.stack_bytes;
   prototype_.grid_id = launch.grid_id;
   prototype_.arena_lo = launch.arena.lo;
   prototype_.arena_hi = launch.arena.hi;
@@ -62,7 +64,7 @@ bool BlockScheduler::reserve(std::uint32_t resident) {
   const std::size_t slots = fibers_ ? std::size_t{resident} * warps_ : 1;
   const std::size_t shared = (std::size_t{prototype_.shared_bytes} + 511) & ~std::size_t{255};
   const std::size_t local =
-      (std::size_t{launch_.kernel->local_bytes} * SG_WARP_SIZE + 63) & ~std::size_t{63};
+      (std::size_t{prototype_.local_bytes} * SG_WARP_SIZE + 63) & ~std::size_t{63};
   if (!thread_.reserve_fibers(slots)) return false;
   if (!thread_.shared_memory.reserve(shared * resident)) return false;
   if (!thread_.local_memory.reserve(local * slots + 64)) return false;

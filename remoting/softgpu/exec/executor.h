@@ -74,6 +74,8 @@ struct Launch {
   CancelToken* cancel = nullptr;
   KernelOutput* output = nullptr;  // null: nobody reads it
   DeviceHeap* heap = nullptr;      // of malloc in kernels; null: it has no room
+  // Of each thread, for kernels that use a stack (recursive functions); a multiple of 16.
+  std::uint32_t stack_bytes = 64 << 10;
 };
 
 enum class LaunchStatus : std::uint8_t {

@@ -15,8 +15,8 @@ namespace headrace::softgpu::exec {
 
 // Stack and guard have the same size: a frame of generated code may be large and is not probed,
 // and must not reach over the guard into the next stack.
-inline constexpr std::size_t kStackBytes = 1 << 20;
-inline constexpr std::size_t kGuardBytes = 1 << 20;
+inline constexpr std::size_t kStackBytes = 4 << 20;
+inline constexpr std::size_t kGuardBytes = 4 << 20;
 
 class Fiber {
  public:

@@ -25,6 +25,7 @@ extern "C" {
 #define SG_KERNEL_DYNAMIC_SHARED 0x2u /* refers to .extern .shared memory */
 #define SG_KERNEL_COOPERATIVE 0x4u    /* waits for other blocks of its grid (reads %envreg1/2) */
 #define SG_KERNEL_USES_HEAP 0x8u      /* calls allocate or release */
+#define SG_KERNEL_USES_STACK 0x10u /* wants a stack behind each lane's local memory (recursion) */
 
 /* sg_warp_env.flags */
 #define SG_ENV_COOPERATIVE 0x1u /* all blocks of the grid are resident: grid barriers work */
@@ -61,7 +62,7 @@ typedef struct sg_warp_env {
   uint32_t shared_bytes;   /* bytes valid at `shared`: static + padding to 16 + dynamic */
   uint32_t clock_hi;       /* reserved, 0 */
   uint32_t flags;          /* SG_ENV_* */
-  uint32_t local_bytes;    /* copy of the descriptor's */
+  uint32_t local_bytes;    /* the descriptor's, plus the lane's stack if the kernel uses one */
   uint64_t grid_id;
   /* Every global or generic access must lie in [arena_lo, arena_hi), in [pinned_lo, pinned_hi),
      in the block's shared, in the warp's local memory or in registered host memory. Pages of the

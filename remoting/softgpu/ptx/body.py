@@ -90,6 +90,10 @@ class _BodyParser:
         self.scope = 0
         self.items: list[_Pending | Label] = []
         self.tables: list[tuple[str, int, list[str], int]] = []
+        for parameter in (*function.returns, *function.params):
+            if parameter.space == "reg":
+                self.names[0][parameter.name] = parameter.name
+                function.regs[parameter.name] = parameter.type
 
     def line(self, pos: int) -> int:
         return self.module.line(self.base + pos)

@@ -101,7 +101,7 @@ def member_mask(instr: Instr) -> Operand | None:
         return None
     if words[0] in ("shfl", "vote", "match", "redux", "elect") or words[:2] == ["bar", "warp"]:
         return instr.ops[-1]
-    if words[0] in ("mma", "ldmatrix", "stmatrix"):
+    if words[0] in ("mma", "ldmatrix", "stmatrix", "wmma"):
         return Int(0xFFFFFFFF)
     return None
 

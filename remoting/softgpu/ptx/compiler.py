@@ -18,9 +18,9 @@ from .scan import scan_module
 #: grows faster than the gain.
 FULL_OPTIMISATION = 6000
 
-#: Most stack that a kernel may take. Fibers have 1 MiB (exec/fiber.h); the helpers need some too.
+#: Most stack that a kernel may take. Fibers have 4 MiB (exec/fiber.h); the helpers need some too.
 #: Without optimisation every value has a place of its own on the stack, which large kernels exceed.
-STACK_LIMIT = 900 << 10
+STACK_LIMIT = 3900 << 10
 
 _TAKE_STACK = re.compile(rb"\x48\x81\xec(.{4})", re.S)  # sub $imm32, %rsp
 

@@ -10,10 +10,11 @@ by name: nothing is ever guessed from a part of it.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import UnsupportedForm
 
@@ -49,6 +50,41 @@ class Pattern:
         parts.append([self.text[pos:]])
         for choice in itertools.product(*parts):
             yield "".join(choice)
+
+    def choices(self) -> Iterator[Choice]:
+        """Everything that the generator may be given, each with one complete form.
+
+        The words without a name take turns in these forms.
+        """
+        slots = [(m.group(1), m.group(2).split("|"), m.span()) for m in _SLOT.finditer(self.text)]
+        named = [(name, options) for name, options, _ in slots if name]
+        silent = [options for name, options, _ in slots if not name]
+        count = math.prod(len(options) for options in silent)
+        for number, chosen in enumerate(itertools.product(*(options for _, options in named))):
+            given = iter(chosen)
+            turn = number % count
+            text, pos = "", 0
+            for name, options, (start, end) in slots:
+                text += self.text[pos:start]
+                if name:
+                    text += next(given)
+                else:
+                    turn, pick = divmod(turn, len(options))
+                    text += options[pick]
+                pos = end
+            values = [option.removeprefix(".") for option in chosen]
+            names = [name for name, _ in named]
+            yield Choice(text + self.text[pos:], dict(zip(names, values, strict=True)), count)
+
+
+class Choice(NamedTuple):
+    """What a generator may be given."""
+
+    example: str
+    """One complete form that means this."""
+    slots: Slots
+    forms: int
+    """How many complete forms mean this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """From an entry to one flat body: calls are expanded in place, call parameters become registers.
 
-Every device function is expanded at each call (recursion is refused by name); a call through a
-pointer is a choice between the functions that it may mean.  Parameter variables of calls are
-per-lane storage; where all accesses agree on offsets and sizes they become registers, otherwise
+Every device function is expanded at each call, but for recursive ones (``recursion``); a call
+through a pointer is a choice between the functions that it may mean.  Parameter variables of calls
+are per-lane storage; where all accesses agree on offsets and sizes they become registers, otherwise
 local memory.
 """
 
@@ -12,11 +12,12 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from .body import parse_body
+from .call_parameters import Promoter
 from .errors import UnsupportedForm, invalid
 from .model import (
-    TYPE_BYTES,
     Addr,
     Args,
+    Float,
     Function,
     Guard,
     Instr,
@@ -34,6 +35,7 @@ from .model import (
     Vec,
 )
 from .pointers import function_address, signature_of, taken_functions
+from .recursion import ENTER, LEAVE, Frames, Place, Site, calls_of, cyclic
 
 #: Functions that the runtime provides; the call becomes an instruction of this name.
 EXTERNAL = ("__assertfail", "vprintf", "malloc", "free")
@@ -43,10 +45,6 @@ MOST_COPIES = 4000
 
 #: A pointer that means no function; made here, never by the parser.
 BAD_POINTER = "%badpointer"
-
-#: Instructions made here, never by the parser: moves between registers and call parameters.
-LOAD_PARAM = "%ldparam."
-STORE_PARAM = "%stparam."
 
 
 @dataclass(slots=True)
@@ -93,23 +91,135 @@ class _Inliner:
         self.module = module
         self.kernel = Kernel(entry)
         self.copies = 0
-        self.stack: list[str] = []
         self.current = entry
         self.taken: list[str] | None = None
+        self.place = Place("")
+        self.recursive: dict[str, Place] = {}
+        self.sites: list[Site] = []
+        self.in_memory: set[str] = set()
+        """Parameter variables of recursive calls: they lie in frames."""
 
     def next(self) -> int:
         """A number for names that must not occur twice."""
         self.copies += 1
         return self.copies
 
+    def register(self, name: str, type_name: str) -> None:
+        self.kernel.regs[name] = type_name
+        self.place.regs.add(name)
+
+    def variable(self, name: str, like: Variable) -> None:
+        self.kernel.vars.setdefault(name, dataclasses.replace(like, name=name))
+        if like.space in ("local", "param"):
+            self.place.vars.add(name)
+
+    # ------------------------------------------------------------------ recursion
+    def find_recursion(self) -> None:
+        """Which of the functions that can be reached may call themselves?"""
+        edges: dict[str, set[str]] = {}
+        waiting = [self.kernel.entry]
+        while waiting:
+            function = waiting.pop()
+            if function.name in edges:
+                continue
+            edges[function.name] = set()
+            parse_body(self.module, function)
+            for call in calls_of(function.stmts):
+                for callee in self._may_call(function, call):
+                    edges[function.name].add(callee.name)
+                    waiting.append(callee)
+        self.recursive = {name: Place(name) for name in sorted(cyclic(edges))}
+
+    def _may_call(self, caller: Function, call: Instr) -> list[Function]:
+        ops = [op for op in call.ops if not isinstance(op, Args)]
+        if len(ops) == 2 and isinstance(ops[0], Reg) and isinstance(ops[1], Sym):
+            return self.candidates(caller, ops[1].name, self.module.line(call.offset))
+        if not ops or not isinstance(ops[0], Sym):
+            return []  # refused later
+        name = self.module.aliases.get(ops[0].name, ops[0].name)
+        function = self.module.functions.get(name)
+        return [] if function is None or function.entry else [function]
+
+    def candidates(self, caller: Function, table: str, line: int) -> list[Function]:
+        """What a call through a pointer may mean: listed functions, or those of its signature."""
+        if self.taken is None:
+            self.taken = taken_functions(self.module)
+        names = self.taken
+        if table in caller.call_targets:
+            names = [self.module.aliases.get(n, n) for n in caller.call_targets[table]]
+        elif table not in caller.prototypes:
+            raise invalid(f"{table} is neither a prototype nor a list of functions", line)
+        found = []
+        for name in names:
+            function = self.module.functions.get(name)
+            if function is None or function.entry:
+                continue
+            wanted = caller.prototypes.get(table, signature_of(function))
+            if wanted == signature_of(function):
+                found.append(function)
+        return found
+
+    def expand_recursive(self) -> list[tuple[Place, list[Stmt]]]:
+        """One copy of each recursive function that something calls."""
+        done: set[str] = set()
+        parts: list[tuple[Place, list[Stmt]]] = []
+        while waiting := sorted({s.callee.name for s in self.sites} - done):
+            function, place = self.module.functions[waiting[0]], self.recursive[waiting[0]]
+            done.add(function.name)
+            self.kernel.stmts, self.place, self.current = [], place, function
+            names = self._names(function, f"~{function.name}")
+            for parameter in (*function.returns, *function.params):
+                names[parameter.name] = f"{parameter.name}~{function.name}"
+                if parameter.space == "param":
+                    self.variable(names[parameter.name], parameter)
+                    self.in_memory.add(names[parameter.name])
+            self.kernel.stmts.append(Label(place.entry))
+            self.expand(function, names, place.end)
+            self.kernel.stmts += [
+                Label(place.end),
+                Instr(LEAVE, (Sym(function.name),), None, function.offset),
+            ]
+            parts.append((place, self.kernel.stmts))
+        return parts
+
+    def _enter(
+        self,
+        function: Function,
+        returns: tuple[Operand, ...],
+        arguments: tuple[Operand, ...],
+        offset: int,
+    ) -> None:
+        number = len(self.sites)
+        for op in (*returns, *arguments):
+            if isinstance(op, Sym):
+                self.in_memory.add(op.name)
+
+        def pairs(
+            formal: list[Variable], actual: tuple[Operand, ...]
+        ) -> tuple[tuple[str, Operand], ...]:
+            names = [f"{p.name}~{function.name}" for p in formal]
+            return tuple(zip(names, actual, strict=True))
+
+        self.sites.append(
+            Site(
+                self.place,
+                self.recursive[function.name],
+                pairs(function.params, arguments),
+                pairs(function.returns, returns),
+                f"call.back~{number}",
+                offset,
+            )
+        )
+        self.kernel.stmts.append(Instr(ENTER, (Int(number),), None, offset))
+
+    # ------------------------------------------------------------------ statements
     def expand(self, function: Function, names: Names, end: str | None) -> None:
         """Append the function's statements, renamed; ``end`` is where ``ret`` goes (None: exit)."""
         kernel = self.kernel
         for reg, type_name in function.regs.items():
-            kernel.regs[names.get(reg, reg)] = type_name
+            self.register(names.get(reg, reg), type_name)
         for var in function.vars.values():
-            name = names.get(var.name, var.name)
-            kernel.vars.setdefault(name, dataclasses.replace(var, name=name))
+            self.variable(names.get(var.name, var.name), var)
         for table, targets in function.tables.items():
             kernel.tables[names.get(table, table)] = tuple(names.get(t, t) for t in targets)
         for stmt in function.stmts:
@@ -170,7 +280,7 @@ class _Inliner:
         name = self.module.aliases.get(name, name)
         function = self.module.functions.get(name)
         if function is not None:
-            self._inline(function, returns, arguments, line)
+            self._inline(function, returns, arguments, call.offset)
             return
         if name not in EXTERNAL:
             raise invalid(f"function {name} is called but not defined", line)
@@ -186,55 +296,30 @@ class _Inliner:
     ) -> None:
         """Compare with each function that it may be; lanes with the same one call it together.
 
-        A pointer to anything else ends the launch, as does one that would make the call recursive.
+        A pointer to anything else ends the launch.
         """
         line, statements = self.module.line(call.offset), self.kernel.stmts
         if len(rest) != 1 or not isinstance(rest[0], Sym):
             raise invalid("a call through a pointer needs a prototype", line)
-        if self.taken is None:
-            self.taken = taken_functions(self.module)
-        table, names = rest[0].name, self.taken
-        if table in self.current.call_targets:
-            names = [self.module.aliases.get(n, n) for n in self.current.call_targets[table]]
-        elif table not in self.current.prototypes:
-            raise invalid(f"{table} is neither a prototype nor a list of functions", line)
         done = Label(f"call.done~{self.next()}")
-        for name in names:
-            function = self.module.functions.get(name)
-            if function is None or function.entry or name in self.stack:
-                continue
-            if self.current.prototypes.get(table, signature_of(function)) != signature_of(function):
-                continue
+        for function in self.candidates(self.current, rest[0].name, line):
             if self.copies > MOST_COPIES:
                 raise UnsupportedForm("too many calls through function pointers", line)
             number = self.next()
             different, other = f"call.other~{number}", Label(f"call.next~{number}")
-            self.kernel.regs[different] = "pred"
-            address = Int(function_address(name))
+            self.register(different, "pred")
+            address = Int(function_address(function.name))
             statements.append(
                 Instr("setp.ne.u64", (Reg(different), pointer, address), None, call.offset)
             )
             guard = Guard(different, False)
             statements.append(Instr("bra", (Sym(other.name),), guard, call.offset))
-            self._inline(function, returns, arguments, line)
+            self._inline(function, returns, arguments, call.offset)
             statements += [Instr("bra", (Sym(done.name),), None, call.offset), other]
         statements += [Instr(BAD_POINTER, (), None, call.offset), done]
 
-    def _inline(
-        self,
-        function: Function,
-        returns: tuple[Operand, ...],
-        arguments: tuple[Operand, ...],
-        line: int,
-    ) -> None:
-        if function.name in self.stack:
-            raise UnsupportedForm(f"recursive call of {function.name}", line)
-        formal = [*function.returns, *function.params]
-        actual = [*returns, *arguments]
-        if len(formal) != len(actual) or len(returns) != len(function.returns):
-            raise invalid(f"call of {function.name} with {len(arguments)} arguments", line)
-        parse_body(self.module, function)
-        suffix = f"~{self.next()}"
+    def _names(self, function: Function, suffix: str) -> Names:
+        """New names for what the function declares; its shared variables stay what they are."""
         names: Names = {}
         for each in (function.regs, function.tables):
             names.update({name: name + suffix for name in each})
@@ -243,143 +328,101 @@ class _Inliner:
                 f"{function.name}::{var.name}" if var.space == "shared" else var.name + suffix
             )
         names.update({s.name: s.name + suffix for s in function.stmts if isinstance(s, Label)})
-        for parameter, value in zip(formal, actual, strict=True):
-            if parameter.space != "param" or not isinstance(value, Sym) or value.offset:
-                raise UnsupportedForm(f"call of {function.name} with register arguments", line)
-            names[parameter.name] = value.name
+        return names
+
+    def _inline(
+        self,
+        function: Function,
+        returns: tuple[Operand, ...],
+        arguments: tuple[Operand, ...],
+        offset: int,
+    ) -> None:
+        line = self.module.line(offset)
+        if len(arguments) != len(function.params) or len(returns) != len(function.returns):
+            raise invalid(f"call of {function.name} with {len(arguments)} arguments", line)
+        if function.name in self.recursive:
+            self._enter(function, returns, arguments, offset)
+            return
+        parse_body(self.module, function)
+        suffix = f"~{self.next()}"
+        names = self._names(function, suffix)
+        before = [
+            statement
+            for parameter, value in zip(function.params, arguments, strict=True)
+            for statement in self._bind(parameter, value, names, suffix, offset, result=False)
+        ]
+        behind = [
+            statement
+            for parameter, value in zip(function.returns, returns, strict=True)
+            for statement in self._bind(parameter, value, names, suffix, offset, result=True)
+        ]
         end = f"call.end{suffix}"
+        self.kernel.stmts += before
         caller, self.current = self.current, function
-        self.stack.append(function.name)
         self.expand(function, names, end)
-        self.stack.pop()
         self.current = caller
-        self.kernel.stmts.append(Label(end))
+        self.kernel.stmts += [Label(end), *behind]
 
-
-def _param_type(form: str) -> tuple[str, str, int] | None:
-    """("ld" or "st", type, elements) of an access to a parameter variable."""
-    words = form.split(".")
-    if words[0] not in ("ld", "st") or len(words) < 3 or not words[1].startswith("param"):
-        return None
-    count = 1
-    rest = words[2:]
-    if rest[0] in ("v2", "v4"):
-        count = int(rest.pop(0)[1:])
-    if len(rest) != 1 or rest[0] not in TYPE_BYTES:
-        return None
-    return words[0], rest[0], count
-
-
-class _Promoter:
-    """Turns call parameters into registers where that is possible."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.slots: dict[str, set[tuple[int, int]]] = {}
-        self.memory: set[str] = set()
-
-    def run(self) -> None:
-        kernel = self.kernel
-        params = {name for name, var in kernel.vars.items() if var.space == "param"}
-        if not params:
-            return
-        for stmt in kernel.stmts:
-            if isinstance(stmt, Instr):
-                self._survey(stmt, params)
-        for name, slots in self.slots.items():
-            end = 0
-            for offset, size in sorted(slots):
-                if offset < end:
-                    self.memory.add(name)
-                end = offset + size
-        for name in params:
-            if name in self.memory:
-                var = kernel.vars[name]
-                var.space, var.align = "local", max(var.align, 16)
-            else:
-                del kernel.vars[name]
-                for offset, size in self.slots.get(name, ()):
-                    kernel.regs[f"{name}@{offset}"] = f"b{8 * size}"
-        statements: list[Stmt] = []
-        for stmt in kernel.stmts:
-            statements += self._rewrite(stmt, params) if isinstance(stmt, Instr) else [stmt]
-        kernel.stmts = statements
-
-    def _survey(self, stmt: Instr, params: set[str]) -> None:
-        if stmt.form.startswith("call."):
-            return
-        access = _param_type(stmt.form)
-        for index, op in enumerate(stmt.ops):
-            if (
-                access
-                and isinstance(op, Addr)
-                and isinstance(op.base, Sym)
-                and op.base.name in params
-            ):
-                kind, type_name, count = access
-                if index == (1 if kind == "ld" else 0):
-                    size, start = TYPE_BYTES[type_name], op.base.offset + op.offset
-                    slots = self.slots.setdefault(op.base.name, set())
-                    slots.update((start + k * size, size) for k in range(count))
-                    continue
-            self.memory |= _mentioned(op) & params
-
-    def _register(self, operand: Operand, params: set[str]) -> Operand:
-        """What a function of the runtime gets in place of a call parameter."""
-        if not isinstance(operand, Sym) or operand.name not in params - self.memory:
-            return operand
-        name = f"{operand.name}@{operand.offset}"
-        # A result that nobody reads has no register.
-        return Reg(name) if name in self.kernel.regs else Sink()
-
-    def _rewrite(self, stmt: Instr, params: set[str]) -> list[Stmt]:
-        if stmt.form.startswith("call."):
-            ops = tuple(self._register(op, params) for op in stmt.ops)
-            return [Instr(stmt.form, ops, stmt.guard, stmt.offset)]
-        access = _param_type(stmt.form)
-        if access is None:
-            return [stmt]
-        kind, type_name, count = access
-        address = stmt.ops[1 if kind == "ld" else 0]
-        if (
-            not isinstance(address, Addr)
-            or not isinstance(address.base, Sym)
-            or address.base.name not in params
-        ):
-            return [stmt]
-        name, start = address.base.name, address.base.offset + address.offset
-        if name in self.memory:
-            words = stmt.form.split(".")
-            words[1] = "local"
-            return [Instr(".".join(words), stmt.ops, stmt.guard, stmt.offset)]
-        value = stmt.ops[0 if kind == "ld" else 1]
-        values = value.items if isinstance(value, Vec) else (value,)
-        if len(values) != count:
-            return [stmt]
-        result: list[Stmt] = []
-        for k, each in enumerate(values):
-            reg = Reg(f"{name}@{start + k * TYPE_BYTES[type_name]}")
-            form = (LOAD_PARAM if kind == "ld" else STORE_PARAM) + type_name
-            ops = (each, reg) if kind == "ld" else (reg, each)
-            result.append(Instr(form, ops, stmt.guard, stmt.offset))
-        return result
-
-
-def _mentioned(operand: Operand) -> set[str]:
-    if isinstance(operand, Sym):
-        return {operand.name}
-    if isinstance(operand, Addr):
-        return _mentioned(operand.base)
-    if isinstance(operand, (Vec, Args)):
-        return {name for item in operand.items for name in _mentioned(item)}
-    return set()
+    def _bind(
+        self,
+        parameter: Variable,
+        value: Operand,
+        names: Names,
+        suffix: str,
+        offset: int,
+        result: bool,
+    ) -> list[Stmt]:
+        """Give a parameter its name in this expansion; what must be moved, before or behind it."""
+        name = parameter.name + suffix
+        line = self.module.line(offset)
+        if parameter.space == "param" and isinstance(value, Sym) and not value.offset:
+            names[parameter.name] = value.name
+            return []
+        names[parameter.name] = name
+        place: Operand = Reg(name)
+        load, store = f"mov.{parameter.type}", f"mov.{parameter.type}"
+        if parameter.space == "param":
+            self.variable(name, parameter)
+            place = Addr(Sym(name), 0)
+            load, store = f"ld.param.{parameter.type}", f"st.param.{parameter.type}"
+        elif isinstance(value, Sym):
+            raise invalid("a variable as the argument of a register parameter", line)
+        if result and isinstance(value, Sink):
+            return []
+        if not isinstance(value, Reg if result else (Reg, Int, Float)) or parameter.count != 1:
+            raise invalid("operand of a call", line)
+        if result:
+            return [Instr(load, (value, place), None, offset)]
+        return [Instr(store, (place, value), None, offset)]
 
 
 def flatten(module: Module, entry: Function) -> Kernel:
     """Parse an entry and everything it calls, and expand it to one body."""
     parse_body(module, entry)
     inliner = _Inliner(module, entry)
-    inliner.stack.append(entry.name)
+    inliner.find_recursion()
     inliner.expand(entry, {}, None)
-    _Promoter(inliner.kernel).run()
-    return inliner.kernel
+    kernel = inliner.kernel
+    if not inliner.sites:
+        kernel.stmts = Promoter(kernel.regs, kernel.vars, set()).run(kernel.stmts)
+        return kernel
+    kernel.stmts.append(Instr("ret", (), None, entry.offset))
+    parts = [(inliner.place, kernel.stmts), *inliner.expand_recursive()]
+    promoter = Promoter(kernel.regs, kernel.vars, inliner.in_memory)
+    kernel.stmts = promoter.run([s for _, stmts in parts for s in stmts])
+    frames = Frames(module, kernel.regs, kernel.vars, kernel.tables, inliner.sites)
+    kernel.stmts = frames.run(_split(parts, kernel.stmts))
+    return kernel
+
+
+def _split(
+    parts: list[tuple[Place, list[Stmt]]], stmts: list[Stmt]
+) -> list[tuple[Place, list[Stmt]]]:
+    """The rewritten statements of each part: every one but the first begins with its label."""
+    starts = [0]
+    labels = {s.name: k for k, s in enumerate(stmts) if isinstance(s, Label)}
+    starts += [labels[place.entry] for place, _ in parts[1:]]
+    return [
+        (place, stmts[start:end])
+        for (place, _), start, end in zip(parts, starts, [*starts[1:], len(stmts)], strict=True)
+    ]

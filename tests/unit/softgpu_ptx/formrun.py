@@ -94,12 +94,12 @@ def kernel_text(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def run_rows(rows: Sequence[Row], table: Sequence[Sequence[int]]) -> list[list[int]]:
+def run_rows(rows: Sequence[Row], table: Sequence[Sequence[int]], opt: int = 1) -> list[list[int]]:
     """Raw result bits of each row for each line of the table."""
     n = len(table)
     columns = np.array(table, dtype=np.uint64).T.copy()
     out = np.zeros((len(rows), n), np.uint64)
-    outcome = Module(kernel_text(rows), opt=1).launch(
+    outcome = Module(kernel_text(rows), opt=opt).launch(
         "t", ((n + 127) // 128,), (128,), [columns, out, n]
     )
     assert outcome.kind == 0, outcome.kind
@@ -125,7 +125,9 @@ def _same(row: Row, got: int, want: Any) -> bool:
     return bool(got == want)
 
 
-def check(rows: Iterable[Row], tables: dict[tuple[str, ...], Sequence[Sequence[int]]]) -> int:
+def check(
+    rows: Iterable[Row], tables: dict[tuple[str, ...], Sequence[Sequence[int]]], opt: int = 1
+) -> int:
     """Run all rows against their references; returns the number of comparisons."""
     ordered = sorted(rows, key=lambda r: r.inputs)
     compared = 0
@@ -135,7 +137,7 @@ def check(rows: Iterable[Row], tables: dict[tuple[str, ...], Sequence[Sequence[i
         table = tables[inputs]
         for start in range(0, len(same), ROWS_IN_A_KERNEL):
             part = same[start : start + ROWS_IN_A_KERNEL]
-            for row, results in zip(part, run_rows(part, table), strict=True):
+            for row, results in zip(part, run_rows(part, table, opt), strict=True):
                 for line, got in zip(table, results, strict=True):
                     want = row.expect(*line[: len(inputs)])
                     compared += 1

@@ -8,7 +8,7 @@
 
 #include "softgpu/exec/kernel_abi.h"
 
-enum { MAX_WARPS = 32, STACK = 1 << 20 };
+enum { MAX_WARPS = 32, STACK = 4 << 20, LANE_STACK = 16 << 10 };
 
 typedef struct {
   ucontext_t context;
@@ -151,7 +151,8 @@ void run_kernel(const sg_kernel_desc* d, const uint32_t grid[3], const uint32_t 
   total = (threads + 31) / 32;
   uint32_t bytes = dynamic ? (d->static_shared + 15) / 16 * 16 + dynamic : d->static_shared;
   uint8_t* shared = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
-  uint8_t* local = aligned_alloc(64, (size_t)d->local_bytes * 32 * total + 64);
+  uint32_t lane = d->local_bytes + (d->flags & SG_KERNEL_USES_STACK ? LANE_STACK : 0);
+  uint8_t* local = aligned_alloc(64, (size_t)lane * 32 * total + 64);
   if (!setjmp(fault_exit)) {
     for (uint32_t z = 0; z < grid[2]; z++)
       for (uint32_t y = 0; y < grid[1]; y++)
@@ -160,7 +161,7 @@ void run_kernel(const sg_kernel_desc* d, const uint32_t grid[3], const uint32_t 
             sg_warp_env* e = &warps[w].env;
             *e = *env_template;
             e->shared = shared;
-            e->local = local + (size_t)w * 32 * d->local_bytes;
+            e->local = local + (size_t)w * 32 * lane;
             e->ctaid[0] = x, e->ctaid[1] = y, e->ctaid[2] = z;
             memcpy(e->nctaid, grid, 12);
             memcpy(e->ntid, block, 12);
@@ -168,7 +169,7 @@ void run_kernel(const sg_kernel_desc* d, const uint32_t grid[3], const uint32_t 
             e->threads = threads;
             e->dynamic_shared = dynamic;
             e->shared_bytes = bytes;
-            e->local_bytes = d->local_bytes;
+            e->local_bytes = lane;
             e->services = &services;
           }
           run_block();

@@ -54,81 +54,98 @@ def comparisons() -> Iterator[tuple[str, str, str, Callable[[int, int], bool]]]:
 
 
 def predicate_rows() -> Iterator[Row]:
-    for number, (op, ftz, kind, holds) in enumerate(comparisons()):
-        form = f"setp.{op}{ftz}.{kind}"
-        yield Row(form, (kind, kind), "pred", lambda a, b, h=holds: int(h(a, b)))
-        name = ("and", "or", "xor")[number % 3]
-        boolean = f"setp.{op}.{name}{ftz}.{kind}"
-        inputs = (kind, kind, "pred")
-        combine = BOOL[name]
+    for op, ftz, kind, holds in comparisons():
         yield Row(
-            boolean,
-            inputs,
-            "pred",
-            lambda a, b, c, h=holds, m=combine: int(m(h(a, b), bool(c))),
+            f"setp.{op}{ftz}.{kind}", (kind, kind), "pred", lambda a, b, h=holds: int(h(a, b))
         )
-        if number % 2:
-            continue
-        # the second destination gets the combination with the negated comparison
-        yield Row(
-            boolean,
-            inputs,
-            "pred",
-            lambda a, b, c, h=holds, m=combine: int(m(not h(a, b), not c)),
-            f"{boolean} {{e}}|{{d}}, {{a}}, {{b}}, !{{c}};",
-        )
+        for name, combine in BOOL.items():
+            boolean = f"setp.{op}.{name}{ftz}.{kind}"
+            inputs = (kind, kind, "pred")
+            yield Row(
+                boolean,
+                inputs,
+                "pred",
+                lambda a, b, c, h=holds, m=combine: int(m(h(a, b), bool(c))),
+            )
+            # the second destination gets the combination with the negated comparison
+            yield Row(
+                boolean,
+                inputs,
+                "pred",
+                lambda a, b, c, h=holds, m=combine: int(m(not h(a, b), not c)),
+                f"{boolean} {{e}}|{{d}}, {{a}}, {{b}}, !{{c}};",
+            )
+
+
+def truth(target: str) -> int:
+    """What a set instruction writes where the comparison holds, in each element."""
+    return {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80, "f16x2": 0x3C00, "bf16x2": 0x3F80,
+            "u16": 0xFFFF, "s16": 0xFFFF}.get(target, 0xFFFFFFFF)  # fmt: skip
 
 
 def set_rows() -> Iterator[Row]:
     for op, ftz, kind, holds in comparisons():
+        targets = ["u32", "s32", "f32"]
         if kind in ("f16", "bf16"):
-            one = {"f16": 0x3C00, "bf16": 0x3F80}[kind]
-            yield Row(
-                f"set.{op}{ftz}.{kind}.{kind}",
-                (kind, kind),
-                "b16",
-                lambda a, b, h=holds, one=one: one if h(a, b) else 0,
-            )
-            for target, true in (("u32", 0xFFFF), (f"{kind}x2", one)):
-                packed = f"{kind}x2"
-                yield Row(
-                    f"set.{op}{ftz}.{target}.{packed}",
-                    (packed, packed),
-                    "b32",
-                    lambda a, b, h=holds, t=true: sum(
-                        (t if h(a >> s & 0xFFFF, b >> s & 0xFFFF) else 0) << s for s in (0, 16)
-                    ),
-                )
-            text = f"setp.{op}{ftz}.{packed} {{d}}|{{e}}, {{a}}, {{b}};"
-            yield Row(
-                f"setp.{op}{ftz}.{packed}",
-                (packed, packed),
-                "pred",
-                lambda a, b, h=holds: int(h(a & 0xFFFF, b & 0xFFFF)),
-                text,
-            )
-            text = f"setp.{op}{ftz}.{packed} {{e}}|{{d}}, {{a}}, {{b}};"
-            yield Row(
-                f"setp.{op}{ftz}.{packed}",
-                (packed, packed),
-                "pred",
-                lambda a, b, h=holds: int(h(a >> 16, b >> 16)),
-                text,
-            )
-            continue
-        for target, true in (("u32", 0xFFFFFFFF), ("f32", 0x3F800000)):
+            targets += [kind, *(["u16", "s16"] if kind == "f16" else [])]
+        for target in targets:
+            true, out = truth(target), f"b{target.removeprefix('b')[1:]}"
             yield Row(
                 f"set.{op}{ftz}.{target}.{kind}",
                 (kind, kind),
-                "b32",
+                out,
                 lambda a, b, h=holds, t=true: t if h(a, b) else 0,
             )
-            yield Row(
-                f"set.{op}.xor{ftz}.{target}.{kind}",
-                (kind, kind, "pred"),
-                "b32",
-                lambda a, b, c, h=holds, t=true: t if h(a, b) != bool(c) else 0,
-            )
+            for name, combine in BOOL.items():
+                yield Row(
+                    f"set.{op}.{name}{ftz}.{target}.{kind}",
+                    (kind, kind, "pred"),
+                    out,
+                    lambda a, b, c, h=holds, t=true, m=combine: t if m(h(a, b), bool(c)) else 0,
+                )
+
+
+def packed_comparisons() -> Iterator[Row]:
+    """Two halves at once: set, and setp with a predicate for each."""
+    for op, ftz, kind, holds in comparisons():
+        if kind not in ("f16", "bf16"):
+            continue
+        packed = f"{kind}x2"
+        for name, combine in {"": None, **BOOL}.items():
+            word, inputs = name and f".{name}", (packed, packed)
+            if combine is not None:
+                inputs += ("pred",)
+
+            def half(
+                shift: int,
+                a: int,
+                b: int,
+                *c: int,
+                h: Callable[[int, int], bool] = holds,
+                m: Callable[[bool, bool], bool] | None = combine,
+            ) -> bool:
+                result = h(a >> shift & 0xFFFF, b >> shift & 0xFFFF)
+                return result if m is None else bool(m(result, bool(c[0])))
+
+            for target in ("u32", "s32", packed):
+                true = truth(target) & 0xFFFF
+                yield Row(
+                    f"set.{op}{word}{ftz}.{target}.{packed}",
+                    inputs,
+                    "b32",
+                    lambda *v, half=half, t=true: sum(
+                        (t if half(s, *v) else 0) << s for s in (0, 16)
+                    ),
+                )
+            form, last = f"setp.{op}{word}{ftz}.{packed}", ", {c}" if combine else ""
+            for shift, dest in ((0, "{d}|{e}"), (16, "{e}|{d}")):
+                yield Row(
+                    form,
+                    inputs,
+                    "pred",
+                    lambda *v, half=half, s=shift: int(half(s, *v)),
+                    f"{form} {dest}, {{a}}, {{b}}{last};",
+                )
 
 
 def selection_rows() -> Iterator[Row]:
@@ -156,6 +173,12 @@ def selection_rows() -> Iterator[Row]:
     for kind in ("b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"):
         raw = f"b{kind[1:]}"
         yield Row(f"mov.{kind}", (raw,), raw, lambda a: a)
+    for kind, raw in (("f16", "b16"), ("bf16", "b16"), ("f16x2", "b32"), ("bf16x2", "b32")):
+        yield Row(f"mov.{kind}", (raw,), raw, lambda a: a)
+    text = "{{ .reg .b128 %q; mov.b128 %q, {{{a}, {b}}}; mov.b128 {{_, {d}}}, %q; }}"
+    yield Row("mov.b128", ("b64", "b64"), "b64", lambda a, b: b, text)
+    text = "{{ .reg .b128 %q, %s; mov.b128 %q, {{{a}, {b}}}; mov.b128 %s, %q; mov.b128 {{{d}, _}}, %s; }}"
+    yield Row("mov.b128", ("b64", "b64"), "b64", lambda a, b: a, text)
     yield Row("mov.pred", ("pred",), "pred", lambda a: a)
     text = "mov.b32 {d}, {{{a}, {b}}};"
     yield Row("mov.b32", ("b16", "b16"), "b32", lambda a, b: a | b << 16, text)
@@ -186,12 +209,17 @@ def tables(rows: list[Row], count: int) -> dict[tuple[str, ...], list[tuple[int,
 
 def test_predicates() -> None:
     rows = list(predicate_rows())
-    assert check(rows, tables(rows, 90)) > 20000
+    assert check(rows, tables(rows, 60), opt=0) > 40000
 
 
 def test_set() -> None:
     rows = list(set_rows())
-    assert check(rows, tables(rows, 90)) > 12000
+    assert check(rows, tables(rows, 30), opt=0) > 50000
+
+
+def test_comparisons_of_pairs() -> None:
+    rows = list(packed_comparisons())
+    assert check(rows, tables(rows, 45), opt=0) > 20000
 
 
 def test_selection_and_moves() -> None:

@@ -64,20 +64,18 @@ def from_integer_rows() -> Iterator[Row]:
         for target in FLOATS:
             f = FORMATS[target]
             for mode in MODES:
+                for sat in (False, True):
 
-                def convert(
-                    a: int, s: str = source, f: Format = f, mode: str = mode, sat: bool = False
-                ) -> int:
-                    bits = f.encode(Fraction(number(a, s)), mode)
-                    return saturate(f, bits) if sat else bits
+                    def convert(
+                        a: int, s: str = source, f: Format = f, mode: str = mode, sat: bool = sat
+                    ) -> int:
+                        bits = f.encode(Fraction(number(a, s)), mode)
+                        return saturate(f, bits) if sat else bits
 
-                yield Row(f"cvt.{mode}.{target}.{source}", (register(source),), target, convert)
-            yield Row(
-                f"cvt.rn.sat.{target}.{source}",
-                (register(source),),
-                target,
-                lambda a, c=convert: c(a, mode="rn", sat=True),
-            )
+                    # no integer becomes a subnormal: .ftz changes nothing
+                    for ftz in ("", ".ftz") if target == "f32" else ("",):
+                        form = f"cvt.{mode}{ftz}{'.sat' if sat else ''}.{target}.{source}"
+                        yield Row(form, (register(source),), target, convert)
 
 
 def to_integer(f: Format, kind: str, mode: str, ftz: bool) -> Callable[[int], int]:
@@ -100,11 +98,11 @@ def to_integer_rows() -> Iterator[Row]:
         f = FORMATS[source]
         for target in INTS:
             for mode in ("rni", "rzi", "rmi", "rpi"):
-                run = to_integer(f, target, mode, False)
-                yield Row(f"cvt.{mode}.{target}.{source}", (source,), register(target), run)
-            form = f"cvt.rpi.{'ftz.' if source == 'f32' else ''}sat.{target}.{source}"
-            run = to_integer(f, target, "rpi", source == "f32")
-            yield Row(form, (source,), register(target), run)
+                for ftz in (False, True) if source == "f32" else (False,):
+                    run = to_integer(f, target, mode, ftz)
+                    for sat in ("", ".sat"):  # out of range is limited anyway
+                        form = f"cvt.{mode}{'.ftz' if ftz else ''}{sat}.{target}.{source}"
+                        yield Row(form, (source,), register(target), run)
 
 
 def between(
@@ -136,43 +134,65 @@ def between(
 
 
 def float_rows() -> Iterator[Row]:
-    def row(form: str, source: Format, target: Format, run: Callable[[int], int]) -> Row:
-        return Row(form, (source.name,), target.name, run)
+    def rows(
+        head: str, source: Format, target: Format, flush: bool, clamp: bool, **how: str
+    ) -> Iterator[Row]:
+        for ftz in (False, True) if flush else (False,):
+            for sat in (False, True) if clamp else (False,):
+                words = f"{'.ftz' if ftz else ''}{'.sat' if sat else ''}"
+                run = between(source, target, ftz=ftz, sat=sat, **how)  # type: ignore[arg-type]
+                form = f"cvt{head}{words}.{target.name}.{source.name}"
+                yield Row(form, (source.name,), target.name, run)
 
-    for source, target in ((F16, F32), (F16, F64), (F32, F64), (BF16, F32), (BF16, F64)):
-        form = f"{target.name}.{source.name}"
-        yield row(f"cvt.{form}", source, target, between(source, target))
-        if source is not BF16:
-            yield row(f"cvt.sat.{form}", source, target, between(source, target, sat=True))
-        if F32 in (source, target):
-            yield row(f"cvt.ftz.{form}", source, target, between(source, target, ftz=True))
+    # (source, target, .ftz allowed, .sat allowed)
+    for source, target, flush, clamp in (
+        (F32, F32, True, True),
+        (F16, F32, True, True),
+        (F64, F64, False, True),
+        (F16, F64, False, True),
+        (F32, F64, True, True),
+        (F16, F16, False, True),
+        (BF16, BF16, False, False),
+        (BF16, F32, True, False),
+        (BF16, F64, False, False),
+    ):
+        yield from rows("", source, target, flush, clamp)
     for mode in MODES:
-        for source, target in ((F64, F32), (F32, F16), (F64, F16)):
-            form = f"{target.name}.{source.name}"
-            yield row(f"cvt.{mode}.{form}", source, target, between(source, target, mode))
-            run = between(source, target, mode, sat=True)
-            yield row(f"cvt.{mode}.sat.{form}", source, target, run)
-            if F32 in (source, target):
-                run = between(source, target, mode, ftz=True)
-                yield row(f"cvt.{mode}.ftz.{form}", source, target, run)
-        for source, target in ((F64, BF16), (F16, BF16), (BF16, F16)):
-            form = f"cvt.{mode}.{target.name}.{source.name}"
-            yield row(form, source, target, between(source, target, mode))
+        for source, target, flush, clamp in (
+            (F64, F32, True, True),
+            (F32, F16, True, True),
+            (F64, F16, False, True),
+            (F64, BF16, False, False),
+            (F16, BF16, False, False),
+            (BF16, F16, False, False),
+        ):
+            yield from rows(f".{mode}", source, target, flush, clamp, mode=mode)
+    for mode in ("rni", "rzi", "rmi", "rpi"):
+        for f in (F32, F64, F16, BF16):
+            yield from rows(f".{mode}", f, f, f is F32, f is not BF16, integral=mode)
     for mode in ("rn", "rz"):
-        yield row(f"cvt.{mode}.bf16.f32", F32, BF16, between(F32, BF16, mode))
-        yield row(f"cvt.{mode}.relu.bf16.f32", F32, BF16, between(F32, BF16, mode, relu=True))
-    yield row("cvt.rn.relu.f16.f32", F32, F16, between(F32, F16, relu=True))
-    for f in (F32, F64, F16, BF16):
-        same = f"{f.name}.{f.name}"
-        for mode in ("rni", "rzi", "rmi", "rpi"):
-            yield row(f"cvt.{mode}.{same}", f, f, between(f, f, integral=mode))
-            if f is not BF16:
-                run = between(f, f, integral=mode, sat=True)
-                yield row(f"cvt.{mode}.sat.{same}", f, f, run)
-        if f is not BF16:
-            yield row(f"cvt.sat.{same}", f, f, between(f, f, sat=True))
-    yield row("cvt.rni.ftz.f32.f32", F32, F32, between(F32, F32, ftz=True, integral="rni"))
-    yield row("cvt.ftz.f32.f32", F32, F32, between(F32, F32, ftz=True))
+        for target in (F16, BF16):
+            for relu in (False, True):
+                for finite in (False, True):
+                    if target is F16 and not finite and (mode == "rz" or not relu):
+                        continue  # the general forms
+                    words = f".{mode}{'.relu' if relu else ''}{'.satfinite' if finite else ''}"
+                    run = bounded(F32, target, mode, relu, finite)
+                    yield Row(f"cvt{words}.{target.name}.f32", ("f32",), target.name, run)
+
+
+def bounded(
+    source: Format, target: Format, mode: str, relu: bool, finite: bool
+) -> Callable[[int], int]:
+    """With .satfinite infinities become the largest finite number."""
+
+    def run(bits: int) -> int:
+        result = between(source, target, mode, relu=relu)(bits)
+        if finite and result & ~target.sign == target.infinity:
+            result -= 1
+        return result
+
+    return run
 
 
 def pack_rows() -> Iterator[Row]:
@@ -180,19 +200,7 @@ def pack_rows() -> Iterator[Row]:
         for mode in ("rn", "rz"):
             for relu in (False, True):
                 for finite in (False, True):
-
-                    def one(
-                        bits: int,
-                        target: Format = target,
-                        mode: str = mode,
-                        relu: bool = relu,
-                        finite: bool = finite,
-                    ) -> int:
-                        result = between(F32, target, mode, relu=relu)(bits)
-                        if finite and result & ~target.sign == target.infinity:
-                            result -= 1
-                        return result
-
+                    one = bounded(F32, target, mode, relu, finite)
                     words = f".{mode}{'.relu' if relu else ''}{'.satfinite' if finite else ''}"
                     yield Row(
                         f"cvt{words}.{target.name}x2.f32",
@@ -202,16 +210,97 @@ def pack_rows() -> Iterator[Row]:
                     )
     tf32 = Format("tf32", 19, 10)
     for mode in ("rna", "rn", "rz"):
+        for relu in (False, True) if mode != "rna" else (False,):
+            for finite in (False, True):
+                to_tf32 = bounded(F32, tf32, mode, relu, finite)
+                words = f".{mode}{'.relu' if relu else ''}{'.satfinite' if finite else ''}"
+                yield Row(
+                    f"cvt{words}.tf32.f32",
+                    ("f32",),
+                    "b32",
+                    lambda a, c=to_tf32: c(a) << 13,
+                    tolerance=lambda g, w: g == w or (F32.is_nan(g) and F32.is_nan(w)),
+                )
 
-        def convert(a: int, mode: str = mode) -> int:
-            return tf32.encode(F32.decode(a), mode) << 13
 
+# ---------------------------------------------------------------------- eight bits
+E4M3, E5M2 = Format("e4m3", 8, 3), Format("e5m2", 8, 2)
+
+
+def eight(f: Format, bits: int, source: Format, relu: bool) -> int:
+    """To eight bits: the largest finite number instead of infinity, NaN as 0x7f."""
+    value = source.decode(bits)
+    if value == "nan":
+        return 0x7F
+    if relu and ref.negative(value):
+        return 0
+    largest = 0x7E if f is E4M3 else 0x7B
+    # e4m3 uses the exponent of infinity for numbers, too: round with one exponent bit more
+    wide = Format("wide", f.width + 2, f.fraction)
+    if isinstance(value, str):
+        return {"inf": largest, "-inf": 0x80 | largest, "-0": 0x80}[value]
+    step = Fraction(2) ** (1 - f.bias - f.fraction)
+    if abs(value) < Fraction(2) ** (1 - f.bias):
+        whole, rest = divmod(abs(value) / step, 1)
+        size = int(whole) + (2 * rest > 1 or (2 * rest == 1 and int(whole) & 1))
+    else:
+        exact = wide.encode(abs(value))
+        size = exact - ((wide.bias - f.bias) << f.fraction)
+    return (0x80 if value < 0 else 0) | min(size, largest)
+
+
+def from_eight(f: Format, bits: int, relu: bool) -> int:
+    size = bits & 0x7F
+    if f is E4M3:
+        if size == 0x7F:
+            return F16.encode("nan")
+        exponent, part = size >> 3, size & 7
+        value = Fraction(part + 8 * (exponent > 0), 8) * Fraction(2) ** (max(exponent, 1) - 7)
+        number = ("-0" if not value else -value) if bits & 0x80 else value
+    else:
+        number = E5M2.decode(bits)
+    result = F16.encode(number)
+    return 0 if relu and result & F16.sign and not F16.is_nan(result) else result
+
+
+def eight_rows() -> Iterator[Row]:
+    for f in (E4M3, E5M2):
+        for relu in (False, True):
+            word, kind = ".relu" if relu else "", f"{f.name}x2"
+
+            def pack(a: int, b: int, f: Format = f, relu: bool = relu) -> int:
+                return eight(f, a, F32, relu) << 8 | eight(f, b, F32, relu)
+
+            def narrow(a: int, f: Format = f, relu: bool = relu) -> int:
+                low, high = (eight(f, a >> s & 0xFFFF, F16, relu) for s in (0, 16))
+                return low | high << 8
+
+            def widen(a: int, f: Format = f, relu: bool = relu) -> int:
+                low, high = (from_eight(f, a >> s & 0xFF, relu) for s in (0, 8))
+                return low | high << 16
+
+            yield Row(f"cvt.rn.satfinite{word}.{kind}.f32", ("f32", "f32"), "b16", pack)
+            yield Row(f"cvt.rn.satfinite{word}.{kind}.f16x2", ("f16x2",), "b16", narrow)
+            yield Row(f"cvt.rn{word}.f16x2.{kind}", ("b16",), "f16x2", widen)
+
+
+def field_rows() -> Iterator[Row]:
+    """cvt.pack: saturated integers side by side."""
+    for kind in ("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"):
+        width = int(kind[1:])
+
+        def fields(a: int, b: int, kind: str = kind, width: int = width) -> int:
+            high, low = (ref.unsigned(clamp(ref.signed(v, 32), kind), width) for v in (a, b))
+            return high << width | low
+
+        if width == 16:
+            yield Row(f"cvt.pack.sat.{kind}.s32", ("s32", "s32"), "b32", fields)
+            continue
         yield Row(
-            f"cvt.{mode}.tf32.f32",
-            ("f32",),
+            f"cvt.pack.sat.{kind}.s32.b32",
+            ("s32", "s32", "b32"),
             "b32",
-            convert,
-            tolerance=lambda g, w: g == w or (F32.is_nan(g) and F32.is_nan(w)),
+            lambda a, b, c, f=fields, w=width: ref.unsigned(c << 2 * w, 32) | f(a, b),
         )
 
 
@@ -226,7 +315,7 @@ def tables(rows: list[Row], count: int) -> dict[tuple[str, ...], list[tuple[int,
                     for sign in (1, -1):
                         lines.append((f.encode(sign * (Fraction(2) ** power + offset)),))
             lines += [(f.encode(Fraction(k, 2)),) for k in range(-9, 10)]
-        elif len(inputs) == 1:
+        elif len(inputs) == 1 and not inputs[0].endswith("x2"):
             width = int(inputs[0][1:])
             for bit in range(width):
                 for low in (0, 1, (1 << bit >> 9) | 1, 1 << bit >> 24, 1 << bit >> 12):
@@ -258,3 +347,30 @@ def test_between_floats() -> None:
 def test_packing() -> None:
     rows = list(pack_rows())
     assert check(rows, tables(rows, 300)) > 4000
+
+
+def test_eight_bit_numbers() -> None:
+    rows = list(eight_rows())
+    lines = tables(rows, 400)
+    steps = [E5M2.decode(k) for k in range(0x7C)] + [Fraction(k) for k in (440, 448, 464, 480, 512)]
+    extra = [
+        F32.encode(v + d * Fraction(2) ** -20) | s
+        for v in steps
+        if not isinstance(v, str)
+        for d in (-1, 0, 1)
+        for s in (0, F32.sign)
+    ]
+    lines[("f32", "f32")] += [(a, b) for a, b in zip(extra, reversed(extra), strict=True)]
+    lines[("f16x2",)] += [(a | (a * 7 & 0xFFFF) << 16,) for a in range(0, 0x10000, 13)]
+    lines[("b16",)] = [(a | (a * 5 + 3 & 0xFF) << 8,) for a in range(256)]
+    assert check(rows, lines) > 20000
+
+
+def test_integer_fields() -> None:
+    rows = list(field_rows())
+    lines = tables(rows, 200)
+    for inputs in lines:
+        small = [tuple(k * (p + 1) - 150 & 0xFFFFFFFF for p in range(len(inputs)))
+                 for k in range(300)]  # fmt: skip
+        lines[inputs] += small
+    assert check(rows, lines) > 3000

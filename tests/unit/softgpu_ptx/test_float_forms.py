@@ -60,64 +60,80 @@ def pair(one: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
+#: (words, flush, clamp) of f32 and f16
+FLAGS = [("", False, False), (".ftz", True, False), (".sat", False, True), (".ftz.sat", True, True)]
+
+
+def flags_of(name: str) -> list[tuple[str, bool, bool]]:
+    return FLAGS if name in ("f32", "f16") else FLAGS[:1]
+
+
 def wide_rows() -> Iterator[Row]:
     for name in ("f32", "f64"):
         f = FORMATS[name]
-        flags = [("", False, False)]
-        if name == "f32":
-            flags += [(".ftz", True, False), (".sat", False, True), (".ftz.sat", True, True)]
-        for op in ("add", "sub", "mul", "fma"):
-            count = 3 if op == "fma" else 2
-            for mode in MODES:
-                for text, ftz, sat in flags:
-                    form = f"{op}.{mode}{text}.{name}"
-                    yield Row(form, (name,) * count, name, rounded(f, op, mode, ftz, sat))
-            if op != "fma":
-                yield Row(f"{op}.{name}", (name, name), name, rounded(f, op, "rn"))
+        for op in ("add", "sub", "mul", "fma", "mad"):
+            three = op in ("fma", "mad")
+            inputs = (name,) * (3 if three else 2)
+            named = op == "fma" or (op, name) == ("mad", "f64")
+            for mode in MODES if named else (*MODES, ""):
+                for words, ftz, sat in flags_of(name):
+                    form = f"{op}{mode and f'.{mode}'}{words}.{name}"
+                    exact = "fma" if three else op
+                    yield Row(form, inputs, name, rounded(f, exact, mode or "rn", ftz, sat))
         for op in ("div", "rcp", "sqrt"):
-            count = 2 if op == "div" else 1
-            for mode in MODES:
-                yield Row(f"{op}.{mode}.{name}", (name,) * count, name, rounded(f, op, mode))
-                if name == "f32":
-                    form = f"{op}.{mode}.ftz.f32"
-                    yield Row(form, (name,) * count, name, rounded(f, op, mode, True))
-    yield Row("div.full.f32", ("f32", "f32"), "f32", rounded(F32, "div", "rn"))
-    yield Row("div.approx.ftz.f32", ("f32", "f32"), "f32", rounded(F32, "div", "rn", True))
-    yield Row("rcp.approx.ftz.f32", ("f32",), "f32", rounded(F32, "rcp", "rn", True))
-    yield Row("sqrt.approx.f32", ("f32",), "f32", rounded(F32, "sqrt", "rn"))
-    yield Row("mad.rn.f32", ("f32",) * 3, "f32", rounded(F32, "fma", "rn"))
-    yield Row("mad.rz.f64", ("f64",) * 3, "f64", rounded(FORMATS["f64"], "fma", "rz"))
+            inputs = (name,) * (2 if op == "div" else 1)
+            # what is only approximate on a GPU is rounded correctly here
+            extra = {"div": ("full", "approx", ""), "rcp": ("approx",), "sqrt": ("approx",)}[op]
+            if name == "f64":
+                extra = ("",) if op == "div" else ()
+            for mode in (*MODES, *extra):
+                exact_mode = mode if mode in MODES else "rn"
+                for words, ftz, _ in flags_of(name)[:2]:
+                    form = f"{op}{mode and f'.{mode}'}{words}.{name}"
+                    yield Row(form, inputs, name, rounded(f, op, exact_mode, ftz))
+
+
+def mixed_rows() -> Iterator[Row]:
+    """One or two operands are halves."""
     for half in ("f16", "bf16"):
         h = FORMATS[half]
-        for op in ("add", "sub"):
-            for mode in MODES:
+        for op in ("add", "sub", "fma"):
+            for mode in (*MODES, "") if op != "fma" else MODES:
+                for sat in (False, True):
 
-                def mixed(a: int, b: int, h: Format = h, op: str = op, mode: str = mode) -> int:
-                    return F32.encode(EXACT[op](mode, h.decode(a), F32.decode(b)), mode)
+                    def run(
+                        *bits: int,
+                        h: Format = h,
+                        op: str = op,
+                        mode: str = mode or "rn",
+                        sat: bool = sat,
+                    ) -> int:
+                        last = F32.decode(bits[-1])
+                        operands = [h.decode(b) for b in bits[:-1]]
+                        result = F32.encode(EXACT[op](mode, *operands, last), mode)
+                        return saturate(F32, result) if sat else result
 
-                yield Row(f"{op}.{mode}.f32.{half}", (half, "f32"), "f32", mixed)
-
-        def mixed_fma(a: int, b: int, c: int, h: Format = h) -> int:
-            return F32.encode(ref.fma(h.decode(a), h.decode(b), F32.decode(c)))
-
-        yield Row(f"fma.rn.f32.{half}", (half, half, "f32"), "f32", mixed_fma)
+                    words = f"{mode and f'.{mode}'}{'.sat' if sat else ''}"
+                    inputs = (*((half,) * (2 if op == "fma" else 1)), "f32")
+                    yield Row(f"{op}{words}.f32.{half}", inputs, "f32", run)
 
 
 def half_rows() -> Iterator[Row]:
     for name in ("f16", "bf16"):
         f = FORMATS[name]
-        flags = [("", False, False)]
-        if name == "f16":
-            flags += [(".ftz", True, False), (".sat", False, True), (".ftz.sat", True, True)]
         for op in ("add", "sub", "mul", "fma"):
             count = 3 if op == "fma" else 2
-            for text, ftz, sat in flags:
+            for words, ftz, sat in flags_of(name):
                 one = rounded(f, op, "rn", ftz, sat)
-                yield Row(f"{op}.rn{text}.{name}", (name,) * count, name, one)
-                yield Row(f"{op}.rn{text}.{name}x2", (f"{name}x2",) * count, f"{name}x2", pair(one))
-        one = rounded(f, "fma", "rn", relu=True)
-        yield Row(f"fma.rn.relu.{name}", (name,) * 3, name, one)
-        yield Row(f"fma.rn.relu.{name}x2", (f"{name}x2",) * 3, f"{name}x2", pair(one))
+                yield Row(f"{op}.rn{words}.{name}", (name,) * count, name, one)
+                yield Row(
+                    f"{op}.rn{words}.{name}x2", (f"{name}x2",) * count, f"{name}x2", pair(one)
+                )
+        for words, ftz, _ in flags_of(name)[:2]:
+            one = rounded(f, "fma", "rn", ftz, relu=True)
+            form = f"fma.rn{words}.relu.{name}"
+            yield Row(form, (name,) * 3, name, one)
+            yield Row(f"{form}x2", (f"{name}x2",) * 3, f"{name}x2", pair(one))
 
 
 def extreme(f: Format, op: str, ftz: bool, nan: bool, xorsign: bool) -> Callable[[int, int], int]:
@@ -191,10 +207,15 @@ def simple_rows() -> Iterator[Row]:
 
 
 def packed_f32_rows() -> Iterator[Row]:
-    for op in ("add", "mul", "fma"):
-        count = 3 if op == "fma" else 2
-        for mode in ("rn", "rm"):
-            one = rounded(F32, op, mode, True)
+    cases = [
+        (op, mode, ftz)
+        for op in ("add", "sub", "mul", "fma")
+        for mode in (*MODES, *(() if op == "fma" else ("",)))
+        for ftz in (False, True)
+    ]
+    for op, mode, ftz in cases:
+        for count in (3 if op == "fma" else 2,):
+            one = rounded(F32, op, mode or "rn", ftz)
 
             def run(*bits: int, one: Callable[..., int] = one) -> int:
                 return one(*(b & 0xFFFFFFFF for b in bits)) | one(*(b >> 32 for b in bits)) << 32
@@ -203,7 +224,7 @@ def packed_f32_rows() -> Iterator[Row]:
                 parts = [((got >> s) & 0xFFFFFFFF, (want >> s) & 0xFFFFFFFF) for s in (0, 32)]
                 return all(g == w or (F32.is_nan(g) and F32.is_nan(w)) for g, w in parts)
 
-            form = f"{op}.{mode}.ftz.f32x2"
+            form = f"{op}{mode and f'.{mode}'}{'.ftz' if ftz else ''}.f32x2"
             yield Row(form, ("f32x2",) * count, "f32x2", run, tolerance=close)
 
 
@@ -214,6 +235,11 @@ def tables(rows: list[Row], count: int) -> dict[tuple[str, ...], list[tuple[int,
 def test_f32_and_f64_arithmetic_in_all_rounding_modes() -> None:
     rows = list(wide_rows())
     assert check(rows, tables(rows, 300)) > 25000
+
+
+def test_sums_of_a_half_and_a_single() -> None:
+    rows = list(mixed_rows())
+    assert check(rows, tables(rows, 200)) > 5000
 
 
 def test_half_arithmetic_rounds_once() -> None:
@@ -280,29 +306,45 @@ def _rsqrt(x: float) -> float:
     return 0.0 if x == math.inf else 1 / math.sqrt(x)
 
 
-def test_approximate_functions_stay_within_the_errors_of_the_manual() -> None:
+def approximate_rows() -> Iterator[Row]:
     functions = {
-        "ex2.approx.f32": _within(_exp2, 2),
-        "lg2.approx.f32": _within(_log2, 2, 2.0**-22),
-        "rsqrt.approx.f32": _within(_rsqrt, 2),
-        "sin.approx.f32": _within(math.sin, 0, 2.0**-20.5),
-        "cos.approx.f32": _within(math.cos, 0, 2.0**-20.5),
-        "tanh.approx.f32": _within(math.tanh, 2.0**12),
+        "ex2": _within(_exp2, 2),
+        "lg2": _within(_log2, 2, 2.0**-22),
+        "rsqrt": _within(_rsqrt, 2),
+        "sin": _within(math.sin, 0, 2.0**-20.5),
+        "cos": _within(math.cos, 0, 2.0**-20.5),
+        "tanh": _within(math.tanh, 2.0**12),
     }
-    rows = [
-        Row(form, ("f32",), "f32", lambda a: a, tolerance=close)
-        for form, close in functions.items()
-    ]
+    for name, close in functions.items():
+        yield Row(f"{name}.approx.f32", ("f32",), "f32", lambda a: a, tolerance=close)
+        if name == "tanh":
+            continue
+
+        def flushed(
+            got: int, bits: int, close: Callable[[int, int], bool] = close, name: str = name
+        ) -> bool:
+            """Subnormal operands and results are zeros."""
+            if got & 0x7FFFFFFF and F32.flush(got) != got:
+                return False
+            return close(got, F32.flush(bits)) or (name in ("ex2",) and got == 0)
+
+        yield Row(f"{name}.approx.ftz.f32", ("f32",), "f32", lambda a: a, tolerance=flushed)
+
+
+def test_approximate_functions_stay_within_the_errors_of_the_manual() -> None:
+    rows = list(approximate_rows())
     rng = np.random.default_rng(5)
-    values = np.concatenate([rng.uniform(-150, 130, 1500), rng.uniform(-7, 7, 1500)]).astype("f4")
+    values = np.concatenate([rng.uniform(-125, 127, 1500), rng.uniform(-7, 7, 1500)]).astype("f4")
     lines = [(int(v),) for v in values.view("u4")] + [
         (b,) for (b,) in table(("f32",), 100) if abs(_f32(b)) < 1e5 or not math.isfinite(_f32(b))
     ]
-    assert check(rows, {("f32",): lines}) > 15000
+    assert check(rows, {("f32",): lines}) > 30000
+    # results below the normal range
+    low = [(int(v),) for v in rng.uniform(-150, -126, 500).astype("f4").view("u4")]
+    assert check(rows[:2], {("f32",): low}) == 1000
 
 
-def test_approximate_halves() -> None:
-    rows = []
+def half_approximation_rows() -> Iterator[Row]:
     for name, rel in (("f16", 2.0**-9.9), ("bf16", 2.0**-7)):
         f = FORMATS[name]
 
@@ -311,34 +353,50 @@ def test_approximate_halves() -> None:
             table = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-0": -0.0}
             return table[x] if isinstance(x, str) else float(x)
 
-        def close(
+        def near(
+            got: int,
+            bits: int,
             function: Callable[[float], float],
             number: Callable[[int], float] = number,
             rel: float = rel,
-        ) -> Callable[[int, int], bool]:
-            def run(got: int, bits: int) -> bool:
-                x = number(bits)
-                want, value = (math.nan if math.isnan(x) else function(x)), number(got)
-                if math.isnan(want) or math.isnan(value):
-                    return math.isnan(want) and math.isnan(value)
-                if math.isinf(value) or (abs(want) < 6.2e-5 and rel < 2.0**-8):
-                    return abs(want) > 65000 or abs(value - want) < 7e-8 or value == want
-                if abs(want) < 2.0**-126 and value == 0:
-                    return True  # flushed
-                return abs(value - want) <= rel * abs(want)
-
-            return run
+        ) -> bool:
+            x = number(bits)
+            want, value = (math.nan if math.isnan(x) else function(x)), number(got)
+            if math.isnan(want) or math.isnan(value):
+                return math.isnan(want) and math.isnan(value)
+            if math.isinf(value) or (abs(want) < 6.2e-5 and rel < 2.0**-8):
+                return abs(want) > 65000 or abs(value - want) < 7e-8 or value == want
+            if abs(want) < 2.0**-126 and value == 0:
+                return True  # flushed
+            return abs(value - want) <= rel * abs(want)
 
         ex2 = "ex2.approx.ftz.bf16" if name == "bf16" else "ex2.approx.f16"
-        rows.append(Row(ex2, (name,), name, lambda a: a, tolerance=close(_exp2)))
-        rows.append(
-            Row(f"tanh.approx.{name}", (name,), name, lambda a: a, tolerance=close(math.tanh))
-        )
+        for form, function in ((ex2, _exp2), (f"tanh.approx.{name}", math.tanh)):
+
+            def one(
+                got: int,
+                bits: int,
+                near: Callable[..., bool] = near,
+                function: Callable[[float], float] = function,
+            ) -> bool:
+                return near(got, bits, function)
+
+            def both(got: int, bits: int, one: Callable[[int, int], bool] = one) -> bool:
+                return all(one(got >> s & 0xFFFF, bits >> s & 0xFFFF) for s in (0, 16))
+
+            yield Row(form, (name,), name, lambda a: a, tolerance=one)
+            yield Row(f"{form}x2", (f"{name}x2",), f"{name}x2", lambda a: a, tolerance=both)
+
+
+def test_approximate_halves() -> None:
+    rows = list(half_approximation_rows())
     every = [(b,) for b in range(0, 0x10000, 7)]
-    assert check(rows, {("f16",): every, ("bf16",): every}) > 30000
+    pairs = [(a | b << 16,) for (a,), (b,) in zip(every, every[1234:], strict=False)]
+    lines = {("f16",): every, ("bf16",): every, ("f16x2",): pairs, ("bf16x2",): pairs}
+    assert check(rows, lines) > 60000
 
 
-def test_upper_half_approximations_of_f64() -> None:
+def upper_half_rows() -> Iterator[Row]:
     f = FORMATS["f64"]
 
     def high(op: str) -> Callable[[int], int]:
@@ -355,17 +413,17 @@ def test_upper_half_approximations_of_f64() -> None:
     def near(got: int, want: int) -> bool:
         return (f.is_nan(got) and f.is_nan(want)) or abs(got - want) <= 1 << 32
 
-    rows = [
-        Row(f"{op}.approx.ftz.f64", ("f64",), "f64", high(op), tolerance=near)
-        for op in ("rcp", "rsqrt")
-    ]
-    rows.append(
-        Row(
-            "rsqrt.approx.f64",
-            ("f64",),
-            "f64",
-            lambda a: f.encode(ref.div(Fraction(1), ref.sqrt(f.decode(a)))),
-            tolerance=lambda g, w: (f.is_nan(g) and f.is_nan(w)) or abs(g - w) <= 2,
-        )
+    for op in ("rcp", "rsqrt"):
+        yield Row(f"{op}.approx.ftz.f64", ("f64",), "f64", high(op), tolerance=near)
+    yield Row(
+        "rsqrt.approx.f64",
+        ("f64",),
+        "f64",
+        lambda a: f.encode(ref.div(Fraction(1), ref.sqrt(f.decode(a)))),
+        tolerance=lambda g, w: (f.is_nan(g) and f.is_nan(w)) or abs(g - w) <= 2,
     )
+
+
+def test_upper_half_approximations_of_f64() -> None:
+    rows = list(upper_half_rows())
     assert check(rows, {("f64",): table(("f64",), 800)}) > 500

@@ -122,9 +122,6 @@ BROKEN = """.version 8.0
 .entry second() { .reg .b64 %d<2>; ld.global.u64 %d0, [chain]; ret; }
 .entry third() { .reg .b16 %r<2>; ld.global.u8 %r0, [cut]; ret; }
 .entry fourth() .reqnctapercluster 2 { ret; }
-.func again(.param .b32 a) { .reg .b32 %r<2>; .param .b32 x; ld.param.b32 %r0, [a];
-  st.param.b32 [x], %r0; call.uni again, (x); ret; }
-.entry fifth() { .param .b32 y; st.param.b32 [y], 1; call.uni again, (y); ret; }
 """
 
 
@@ -138,7 +135,6 @@ def test_what_cannot_be_compiled_spoils_only_its_users() -> None:
         "second": "variable chain",
         "third": "variable cut: part of an address",
         "fourth": r"function fourth: directive \.reqnctapercluster is not supported",
-        "fifth": "recursive call of again",
     }.items():
         with pytest.raises(PtxError, match=reason) as caught:
             kernel_ir(BROKEN, name)

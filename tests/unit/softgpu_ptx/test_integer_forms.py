@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.unit.softgpu_ptx.formrun import Row, check, table
+import numpy as np
+
+from tests.unit.softgpu_ptx.formrun import Row, check, edges, table
 from tests.unit.softgpu_ptx.reference import signed as sx
 from tests.unit.softgpu_ptx.reference import unsigned as ux
 
@@ -323,6 +325,18 @@ def permute(mode: str, a: int, b: int, c: int) -> int:
     return sum(p << 8 * k for k, p in enumerate(parts))
 
 
+def find_nth(mask: int, base: int, offset: int) -> int:
+    """The n-th set bit at or beyond the base; upwards, or downwards for a negative n."""
+    steps = sx(offset, 32)
+    if base > 31:
+        return ux(-1, 32)
+    if steps == 0:
+        return base if mask >> base & 1 else ux(-1, 32)
+    places = range(base, 32) if steps > 0 else range(base, -1, -1)
+    found = [p for p in places if mask >> p & 1]
+    return found[abs(steps) - 1] if len(found) >= abs(steps) else ux(-1, 32)
+
+
 def bit_rows() -> Iterator[Row]:
     for w in SIZES:
         k, m = f"b{w}", (1 << w) - 1
@@ -373,6 +387,12 @@ def bit_rows() -> Iterator[Row]:
         " selp.b32 {d}, 1, 0, {e};"
     )
     yield Row("lop3.or.b32", three, "b32", lambda a, b, c: int(a & b & c != 0 or a > b), text)
+    text = (
+        "setp.gt.u32 {e}, {a}, {b}; lop3.and.b32 {d}|{e}, {a}, {b}, {c}, 0x80, {e};"
+        " selp.b32 {d}, 1, 0, {e};"
+    )
+    yield Row("lop3.and.b32", three, "b32", lambda a, b, c: int(a & b & c != 0 and a > b), text)
+    yield Row("fns.b32", ("b32", "u32", "s32"), "b32", find_nth)
     for mode in ("clamp", "wrap"):
 
         def amount(n: int, mode: str = mode) -> int:
@@ -427,4 +447,193 @@ def bit_tables(rows: list[Row]) -> dict[tuple[str, ...], list[tuple[int, ...]]]:
 
 def test_bits() -> None:
     rows = list(bit_rows())
-    assert check(rows, bit_tables(rows)) > 15000
+    lines = bit_tables(rows)
+    lines[("b32", "u32", "s32")] += [
+        (0x9E3779B9 * k & 0xFFFFFFFF, k % 32, (k * 7 % 41) - 20 & 0xFFFFFFFF) for k in range(400)
+    ]
+    assert check(rows, lines) > 15000
+
+
+# ---------------------------------------------------------------------- packed video
+def elements(bits: int, kind: str, width: int) -> list[int]:
+    parts = [bits >> s & (1 << width) - 1 for s in range(0, 32, width)]
+    return [sx(p, width) if kind[0] == "s" else p for p in parts]
+
+
+VIDEO = {
+    "vadd": lambda x, y: x + y,
+    "vsub": lambda x, y: x - y,
+    "vabsdiff": lambda x, y: abs(x - y),
+    "vmin": min,
+    "vmax": max,
+    "vavrg": lambda x, y: x + y + (x + y >= 0) >> 1,
+}
+ORDER = {
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+}
+
+
+def video_rows() -> Iterator[Row]:
+    inputs = ("b32", "b32", "b32")
+    kinds = [(a, b) for a in ("u32", "s32") for b in ("u32", "s32")]
+    for count in (2, 4):
+        width = 32 // count
+
+        def joined(values: list[int], width: int = width) -> int:
+            return sum(ux(v, width) << width * k for k, v in enumerate(values))
+
+        for op, one in VIDEO.items():
+            for to in ("u32", "s32"):
+                low, high = (-(1 << width - 1), (1 << width - 1) - 1) if to == "s32" else (
+                    0, (1 << width) - 1)  # fmt: skip
+                for x, y in kinds:
+
+                    def each(a: int, b: int, one=one, x=x, y=y, width=width) -> list[int]:  # type: ignore[no-untyped-def]
+                        pairs = zip(elements(a, x, width), elements(b, y, width), strict=True)
+                        return [one(p, q) for p, q in pairs]
+
+                    form = f"{op}{count}.{to}.{x}.{y}"
+                    yield Row(form, inputs, "b32", lambda a, b, c, e=each, j=joined: j(e(a, b)))
+                    yield Row(
+                        f"{form}.sat",
+                        inputs,
+                        "b32",
+                        lambda a, b, c, e=each, j=joined, low=low, high=high: j(
+                            [max(low, min(high, v)) for v in e(a, b)]
+                        ),
+                    )
+                    yield Row(
+                        f"{form}.add",
+                        inputs,
+                        "b32",
+                        lambda a, b, c, e=each: ux(c + sum(e(a, b)), 32),
+                    )
+        for cmp, holds in ORDER.items():
+            for x, y in kinds:
+
+                def which(a: int, b: int, holds=holds, x=x, y=y, width=width) -> list[int]:  # type: ignore[no-untyped-def]
+                    pairs = zip(elements(a, x, width), elements(b, y, width), strict=True)
+                    return [int(holds(p, q)) for p, q in pairs]
+
+                form = f"vset{count}.{x}.{y}.{cmp}"
+                yield Row(form, inputs, "b32", lambda a, b, c, e=which, j=joined: j(e(a, b)))
+                yield Row(
+                    f"{form}.add", inputs, "b32", lambda a, b, c, e=which: ux(c + sum(e(a, b)), 32)
+                )
+
+
+def test_packed_video() -> None:
+    rows = list(video_rows())
+    assert check(rows, tables(rows, 150)) > 50000
+
+
+# ---------------------------------------------------------------------- faults that others had
+def test_bit_fields_at_every_position() -> None:
+    """Positions and lengths count modulo 256; beyond the word there is nothing, or the sign."""
+    places = [
+        0,
+        1,
+        7,
+        31,
+        32,
+        33,
+        62,
+        63,
+        64,
+        65,
+        127,
+        128,
+        254,
+        255,
+        256,
+        259,
+        256 + 31,
+        0xFFFFFF20,
+    ]
+    rng = np.random.default_rng(6)
+    compared = 0
+    for kind in ("u32", "s32", "u64", "s64", "b32", "b64"):
+        width = int(kind[1:])
+        values = [*edges(f"u{width}")[:14], *(int(v) & (1 << width) - 1 for v in
+                  rng.integers(0, 1 << 63, 5, dtype="u8") * np.uint64(2) + np.uint64(1))]  # fmt: skip
+        if kind[0] == "b":
+            row = Row(
+                f"bfi.{kind}",
+                (kind, kind, "u32", "u32"),
+                kind,
+                lambda *v, w=width: bit_insert(w, *v),
+            )
+            lines = [(v, values[(k * 5 + 3) % len(values)], p, n)
+                     for k, v in enumerate(values) for p in places for n in places]  # fmt: skip
+        else:
+            row = Row(
+                f"bfe.{kind}", (kind, "u32", "u32"), kind, lambda *v, t=kind: bit_field(t, *v)
+            )
+            lines = [(v, p, n) for v in values for p in places for n in places]
+        compared += check([row], {row.inputs: lines})
+    assert compared > 6 * 6000
+
+
+def test_a_comparison_with_nan_is_false_and_its_negation_true() -> None:
+    text = "setp.{c}.f32 {{e}}, {{a}}, {{b}}; not.pred {{e}}, {{e}}; selp.b32 {{d}}, {{a}}, {{b}}, {{e}};"
+    nan, one = 0x7FC00001, 0x3F800000
+    rows = [
+        Row(f"setp.{c}.f32", ("f32", "f32"), "b32", lambda a, b: a, text.format(c=c))
+        for c in ("eq", "ne", "lt", "le", "gt", "ge")
+    ]
+    lines = [(nan, one), (one, nan), (nan, nan), (0xFFFFFFFF, 0), (0x7F800001, 0x80000000)]
+    assert check(rows, {("f32", "f32"): lines}) == 30
+
+
+def test_a_hundred_thousand_carry_chains() -> None:
+    """Random and near the limits: mad.hi and mad.hi.cc, addc, subc, and a product of 128 bits."""
+    m32, m64 = (1 << 32) - 1, (1 << 64) - 1
+    rng = np.random.default_rng(7)
+    rows32 = [
+        Row("mad.hi.u32", ("u32",) * 3, "u32", lambda a, b, c: (a * b >> 32) + c & m32),
+        Row(
+            "mad.hi.s32",
+            ("s32",) * 3,
+            "s32",
+            lambda a, b, c: (sx(a, 32) * sx(b, 32) >> 32) + c & m32,
+        ),
+        *(r for r in carry_chains() if r.inputs == ("u32",) * 3),
+    ]
+    rows64 = [
+        Row("mad.hi.u64", ("u64",) * 3, "u64", lambda a, b, c: (a * b >> 64) + c & m64),
+        *(r for r in carry_chains() if r.inputs == ("u64",) * 3),
+    ]
+    # 32-bit pieces of two 64-bit factors; the upper half of the product of 128 bits
+    text = (
+        "{{ .reg .b32 %x<12>; mov.b64 {{%x0, %x1}}, {a}; mov.b64 {{%x2, %x3}}, {b};"
+        "mul.hi.u32 %x5, %x0, %x2; mad.lo.cc.u32 %x5, %x0, %x3, %x5; madc.hi.u32 %x6, %x0, %x3, 0;"
+        "mad.lo.cc.u32 %x5, %x1, %x2, %x5; madc.hi.cc.u32 %x6, %x1, %x2, %x6; addc.u32 %x7, 0, 0;"
+        "mad.lo.cc.u32 %x6, %x1, %x3, %x6; madc.hi.u32 %x7, %x1, %x3, %x7;"
+        "mov.b64 {d}, {{%x6, %x7}}; }}"
+    )
+    rows64.append(Row("madc.hi.u32", ("u64", "u64"), "u64", lambda a, b: a * b >> 64, text))
+    compared = 0
+    for rows, width in ((rows32, 32), (rows64, 64)):
+        raw = rng.integers(0, 1 << 63, (5400, 3), dtype="u8") * np.uint64(2) + np.uint64(1)
+        near = rng.integers(0, 4, (5400, 3))
+        lines = [
+            tuple(
+                (
+                    int(v)
+                    if n == 0
+                    else (1 << width - 1) + int(v) % 5 - 2
+                    if n == 1
+                    else int(v) % 5 - 2
+                )
+                & (1 << width) - 1
+                for v, n in zip(line, kinds, strict=True)
+            )
+            for line, kinds in zip(raw, near, strict=True)
+        ]
+        compared += check(rows, {r.inputs: [t[: len(r.inputs)] for t in lines] for r in rows})
+    assert compared > 100_000

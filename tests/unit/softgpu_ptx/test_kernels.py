@@ -196,15 +196,23 @@ def test_double_precision_functions(arch: int) -> None:
         assert np.max(np.abs(y[:, k] - exact) / np.maximum(np.abs(exact), 1e-3)) < 4e-15, k
 
 
-def test_sine_of_large_arguments() -> None:
+def test_sines_of_large_arguments() -> None:
+    """1,000 numbers up to the greatest: the reduction needs exact high products and carries."""
     import mpmath
 
-    x = np.array([1e5, -1e5, 1e10, 3e38, 105615, 12345678.0, 2.0**100, 6.2831855] * 8, "f4")
-    y = np.zeros(64, "f4")
-    assert maths(80).launch("large_sine", (1,), (64,), [x, y, 64]).kind == 0
+    sizes = np.exp(np.random.default_rng(2).uniform(np.log(1e4), np.log(3.4e38), 992)).astype("f4")
+    sizes[::2] *= -1
+    x = np.concatenate(
+        [np.array([1e5, 1e10, 3e38, 105615, 12345678.0, 2.0**100, 6.2831855, -3e38], "f4"), sizes]
+    )
+    results = [np.zeros(1000, "f4") for _ in range(3)]
+    assert maths(80).launch("large_angles", (8,), (128,), [x, *results, 1000]).kind == 0
     with mpmath.workprec(300):
-        exact = np.array([float(mpmath.sin(mpmath.mpf(float(v)))) for v in x])
-    assert _ulps(y, exact) <= 2
+        for y, function, ulps in zip(
+            results, (mpmath.sin, mpmath.cos, mpmath.tan), (2, 2, 4), strict=True
+        ):
+            exact = np.array([float(function(mpmath.mpf(float(v)))) for v in x])
+            assert _ulps(y, exact) <= ulps
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -228,6 +230,7 @@ def test_a_part_of_a_warp_is_a_fault() -> None:
 
 
 # ---------------------------------------------------------------------- ldmatrix, stmatrix
+SPACES = (".shared", ".shared::cta", "")
 SHARED = ".shared .align 16 .b8 s[2048];"
 FILL = """
 shl.b32 %r2, %r1, 6; mov.u64 %d10, s; cvt.u64.u32 %d11, %r2; add.u64 %d10, %d10, %d11;
@@ -248,7 +251,7 @@ def scattered_rows(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", ["", ".trans"])
-@pytest.mark.parametrize("space", [".shared", ""])
+@pytest.mark.parametrize("space", SPACES)
 def test_load_matrix(count: int, trans: str, space: str) -> None:
     data = rng(9).integers(0, 1 << 16, 1024).astype("u2")
     rows = scattered_rows(count)
@@ -277,7 +280,8 @@ def test_load_matrix(count: int, trans: str, space: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", ["", ".trans"])
-def test_store_matrix(count: int, trans: str) -> None:
+@pytest.mark.parametrize("space", SPACES)
+def test_store_matrix(count: int, trans: str, space: str) -> None:
     values = rng(10).integers(0, 1 << 32, (32, 4)).astype("u4")
     rows = scattered_rows(count)
     out = np.zeros(1024, "u2")
@@ -292,8 +296,9 @@ def test_store_matrix(count: int, trans: str) -> None:
     {" ".join(f"st.shared.b64 [%d10+{k}], %d13;" for k in range(0, 64, 8))}
     bar.warp.sync -1;
     mad.lo.u64 %d14, %d9, 4, %d1; ld.global.u32 %r3, [%d14]; mad.lo.u64 %d15, %d9, 16, %d0;
-    {loads} mov.u32 %r4, s; add.u32 %r4, %r4, %r3;
-    stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r4], {{{regs}}};
+    {loads} mov.u64 %d17, s; cvt.u64.u32 %d18, %r3; add.u64 %d17, %d17, %d18;
+    {"" if space else "cvta.shared.u64 %d17, %d17;"}
+    stmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 [%d17], {{{regs}}};
     bar.warp.sync -1; {copies}"""
     assert run(body, values, rows, out, locals_=SHARED) == 0
     want = np.zeros(1024, "u2")
@@ -326,18 +331,22 @@ WAITS = "cp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all; bar.wa
 
 
 @pytest.mark.parametrize(
-    ("form", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16), ("cg.L2", 16)]
+    ("form", "size"),
+    [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16), ("cg.L2", 16), ("ca.hint", 8), ("cg.hint", 16)],
 )
+@pytest.mark.parametrize("space", SPACES[:2])
 @pytest.mark.parametrize("rest", ["", "0", "3", "register", "ignore"])
-def test_copy_to_shared_memory(form: str, size: int, rest: str) -> None:
+def test_copy_to_shared_memory(form: str, size: int, space: str, rest: str) -> None:
     data = rng(11).integers(0, 256, 32 * size).astype("u1")
     out = np.zeros_like(data)
-    name = f"cp.async.{form.split('.')[0]}.shared.global" + (".L2::128B" if "L2" in form else "")
+    name = f"cp.async.{form.split('.')[0]}{space}.global"
+    name += {"L2": ".L2::128B", "hint": ".L2::cache_hint"}.get(form.partition(".")[2], "")
     more = {"": "", "register": ", %r3", "ignore": ", %p1"}.get(rest, f", {rest}")
+    more += ", %d12" if "hint" in form else ""
     body = f"""
     mad.lo.u64 %d10, %d9, {size}, %d0; mad.lo.u64 %d11, %d9, {size}, %d1;
     mul.lo.u32 %r2, %r1, {size}; mov.u32 %r4, s; add.u32 %r2, %r2, %r4;
-    and.b32 %r3, %r1, 3; setp.lt.u32 %p1, %r1, 7;
+    and.b32 %r3, %r1, 3; setp.lt.u32 %p1, %r1, 7; mov.b64 %d12, 0;
     {name} [%r2], [%d10], {size}{more}; {WAITS}
     {
         " ".join(
@@ -404,3 +413,20 @@ def test_matrix_product_made_by_triton() -> None:
     assert outcome.kind == 0
     exact = a.astype("f8") @ b.astype("f8")
     assert np.all(np.abs(c - exact) <= 2.0**-11 * np.abs(exact) + 2.0**-16)
+
+
+def covered_forms() -> Iterator[str]:
+    """What the tests above run."""
+    for shape, kind, accumulator in FLOAT_FORMS:
+        yield f"mma.sync.aligned.{shape}.row.col.{accumulator}.{kind}.{kind}.{accumulator}"
+    for shape, a, b, saturate in itertools.product(
+        ("m8n8k16", "m16n8k16", "m16n8k32"), ("s8", "u8"), ("s8", "u8"), ("", ".satfinite")
+    ):
+        yield f"mma.sync.aligned.{shape}.row.col{saturate}.s32.{a}.{b}.s32"
+    yield "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
+    for count, trans in itertools.product((1, 2, 4), ("", ".trans")):
+        for space in SPACES:
+            yield f"ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16"
+            yield f"stmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16"
+    for form, space, hint in itertools.product(("ca", "cg"), SPACES[:2], ("", ".L2::cache_hint")):
+        yield f"cp.async.{form}{space}.global{hint}"

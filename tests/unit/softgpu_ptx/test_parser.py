@@ -170,14 +170,6 @@ def test_unsupported_kernel_does_not_spoil_the_module() -> None:
     assert caught.value.line == 25
 
 
-def test_recursion_and_function_pointers_are_refused_by_name() -> None:
-    text = PLAIN.replace(
-        ".visible",
-        ".func f(.param .b32 x) { { .param .b32 y; call.uni f, (y); } ret; }\n.visible",
-    ).replace("    ret;", "    { .param .b32 z; call.uni f, (z); }\n    ret;")
-    assert "recursive call of f" in error(text).message
-
-
 # ---------------------------------------------------------------------- modules
 def test_inspection() -> None:
     text = """.version 8.0

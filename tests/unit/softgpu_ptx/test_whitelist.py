@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 
 from remoting.softgpu.ptx import abi, forms
 from remoting.softgpu.ptx.families import load_all
+from tests.unit.softgpu_ptx import coverage, ptx_report
 from tests.unit.softgpu_ptx.harness import ROOT, Env, workspace
 
 load_all()
@@ -37,7 +39,7 @@ def test_offsets_are_those_of_the_header() -> None:
     source.append(f"CHECK(sizeof(sg_warp_env) == {abi.ENV_SIZE});")
     source.append(f"CHECK(SG_ABI_VERSION == {abi.ABI_VERSION});")
     names = {"KERNEL_NEEDS_FIBERS", "KERNEL_DYNAMIC_SHARED", "KERNEL_COOPERATIVE",
-             "KERNEL_USES_HEAP", "TRAP_TRAP",
+             "KERNEL_USES_HEAP", "KERNEL_USES_STACK", "TRAP_TRAP", "TRAP_STACK_OVERFLOW",
              "TRAP_ILLEGAL_ADDRESS", "TRAP_MISALIGNED", "TRAP_ASSERT", "TRAP_ILLEGAL_INSTRUCTION"}  # fmt: skip
     source += [f"CHECK(SG_{name} == {getattr(abi, name)});" for name in sorted(names)]
     source += [f"CHECK(SG_REDUCE_{op.upper()} == {value});" for op, value in abi.REDUCE.items()]
@@ -47,3 +49,30 @@ def test_offsets_are_those_of_the_header() -> None:
     assert f'#define SG_KERNEL_DESC_SYMBOL "{abi.DESC_SYMBOL}"' in header
     for name in abi.ENV:
         assert getattr(Env, name).offset == abi.ENV[name]
+
+
+def test_every_form_is_tested() -> None:
+    """What is accepted and what the tables of tests run are the same."""
+    missing = coverage.untested()
+    assert not missing, f"{len(missing)} accepted, not tested:\n" + "\n".join(
+        map(str, missing[:40])
+    )
+    assert not [m for m in coverage.tested() if m not in coverage.accepted()]
+
+
+def test_generators_are_not_told_more_than_their_choices() -> None:
+    """Forms with equal choices get equal code: nobody reads the rest of the name.
+
+    The name may go into messages; barriers are looked up by it in the whitelist.
+    """
+    allowed = {"sync.py": 3, "system_calls.py": 1}
+    for path in sorted((ROOT / "remoting/softgpu/ptx/families").glob("*.py")):
+        names = [node for node in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(node, ast.Attribute) and node.attr == "form"]  # fmt: skip
+        assert len(names) == allowed.get(path.name, 0), (path.name, [n.lineno for n in names])
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    """`make ptx-report` writes it."""
+    page = ROOT / "docs/reference/ptx-forms.md"
+    assert page.read_text() == ptx_report.page(), f"{page} is old: run make ptx-report"

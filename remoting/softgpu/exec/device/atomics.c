@@ -5,11 +5,12 @@
  *                           const T* value, T* old);
  *   void sgrt_shared_...   the same for shared memory
  *
- * Types: add u32 u64 f32 f64 f16 bf16 f16x2 bf16x2; exch cas b16 b32 b64; and or xor b32 b64; min
- * max s32 u32 s64 u64; inc dec u32. Lanes are done in order, so lanes of one address see each
- * other's results. Every global form is sequentially consistent, which includes relaxed, acquire
- * and release: on x86-64 weaker ones are the same instructions. Shared memory belongs to warps of
- * one OS thread and needs no atomic instruction. Addresses are aligned to the type.
+ * Types: add u32 u64 f32 f64 f16 bf16 f16x2 bf16x2; exch cas b16 b32 b64 b128; and or xor b32 b64;
+ * min max s32 u32 s64 u64 f16 bf16 f16x2 bf16x2; inc dec u32. Lanes are done in order, so lanes of
+ * one address see each other's results. Every global form is sequentially consistent, which
+ * includes relaxed, acquire and release: on x86-64 weaker ones are the same instructions. Shared
+ * memory belongs to warps of one OS thread and needs no atomic instruction. Addresses are aligned
+ * to the type.
  */
 #include "softgpu/exec/device/device.h"
 
@@ -94,6 +95,44 @@ EXCHANGE(16, uint16_t)
 EXCHANGE(32, uint32_t)
 EXCHANGE(64, uint64_t)
 
+/* 16 bytes: by compare-and-exchange, which the compiler makes one instruction of (cmpxchg16b). */
+typedef unsigned __int128 u128;
+
+static inline u128 load_u128(const u128* vector, uint32_t lane) {
+  u128 value;
+  memcpy(&value, (const uint8_t*)vector + sizeof value * lane, sizeof value);
+  return value;
+}
+
+void sgrt_atom_cas_b128(uint32_t mask, const uint64_t* address, const u128* compare,
+                        const u128* value, u128* old) {
+  SG_EACH_LANE(mask, k) {
+    const u128 seen =
+        __sync_val_compare_and_swap((u128*)address[k], load_u128(compare, k), load_u128(value, k));
+    memcpy((uint8_t*)old + sizeof seen * k, &seen, sizeof seen);
+  }
+}
+
+void sgrt_atom_exch_b128(uint32_t mask, const uint64_t* address, const u128* operand, u128* old) {
+  SG_EACH_LANE(mask, k) {
+    const u128 wanted = load_u128(operand, k);
+    u128* place = (u128*)address[k];
+    u128 expected = 0, seen;
+    while ((seen = __sync_val_compare_and_swap(place, expected, wanted)) != expected)
+      expected = seen;
+    memcpy((uint8_t*)old + sizeof seen * k, &seen, sizeof seen);
+  }
+}
+
+void sgrt_shared_cas_b128(uint32_t mask, const uint64_t* address, const u128* compare,
+                          const u128* value, u128* old) {
+  sgrt_atom_cas_b128(mask, address, compare, value, old);
+}
+
+void sgrt_shared_exch_b128(uint32_t mask, const uint64_t* address, const u128* operand, u128* old) {
+  sgrt_atom_exch_b128(mask, address, operand, old);
+}
+
 /* ---- floating point ---- */
 
 /* atom.add.f32 on global memory flushes subnormal operands and results; on shared memory it does
@@ -155,3 +194,25 @@ BY_CAS(add_f16, uint16_t, uint16_t, half_add(v, x))
 BY_CAS(add_bf16, uint16_t, uint16_t, bfloat_add(v, x))
 BY_CAS(add_f16x2, uint32_t, uint32_t, half2_add(v, x))
 BY_CAS(add_bf16x2, uint32_t, uint32_t, bfloat2_add(v, x))
+
+/* min and max: a NaN loses, -0 < +0. Both half types order as sign and magnitude. */
+static inline uint16_t half_extreme(uint16_t a, uint16_t b, uint16_t infinity, int greater) {
+  const int nan_a = (a & 0x7fffu) > infinity, nan_b = (b & 0x7fffu) > infinity;
+  if (nan_a || nan_b) return nan_a && nan_b ? 0x7fffu : nan_a ? b : a;
+  const int32_t x = a & 0x8000u ? -(int32_t)(a & 0x7fffu) - 1 : a;
+  const int32_t y = b & 0x8000u ? -(int32_t)(b & 0x7fffu) - 1 : b;
+  return (x > y) == greater ? a : b;
+}
+
+static inline uint32_t half2_extreme(uint32_t a, uint32_t b, uint16_t infinity, int greater) {
+  return half_extreme((uint16_t)a, (uint16_t)b, infinity, greater) |
+         (uint32_t)half_extreme((uint16_t)(a >> 16), (uint16_t)(b >> 16), infinity, greater) << 16;
+}
+
+#define HALF_EXTREMES(KIND, infinity)                                          \
+  BY_CAS(min_##KIND, uint16_t, uint16_t, half_extreme(v, x, infinity, 0))      \
+  BY_CAS(max_##KIND, uint16_t, uint16_t, half_extreme(v, x, infinity, 1))      \
+  BY_CAS(min_##KIND##x2, uint32_t, uint32_t, half2_extreme(v, x, infinity, 0)) \
+  BY_CAS(max_##KIND##x2, uint32_t, uint32_t, half2_extreme(v, x, infinity, 1))
+HALF_EXTREMES(f16, 0x7c00)
+HALF_EXTREMES(bf16, 0x7f80)

@@ -17,7 +17,10 @@ def load_all() -> None:
         matrix,
         memory,
         moves,
+        narrow,
         sync,
         system_calls,
+        video,
         warp,
+        wmma,
     )

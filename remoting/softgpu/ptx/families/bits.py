@@ -215,6 +215,15 @@ def find_leading(g: Generator, i: Instr, f: Slots) -> None:
     g.write(i.ops[0], "u32", b.select(b.icmpi("eq", zeros, width), b.const("i32", -1), place))
 
 
+@form("fns.b32", operands=4)
+def find_nth_set(g: Generator, i: Instr, f: Slots) -> None:
+    """The n-th set bit at or beyond a position, upwards or downwards; all ones if there is none."""
+    given = [f"ptr {g.spill(g.read(op, 'b32'))}" for op in i.ops[1:]]
+    out = g.temp("i32")
+    g.helper("fns", *given, f"ptr {out}")
+    g.write(i.ops[0], "b32", g.b.load("i32", out, align=64))
+
+
 # ---------------------------------------------------------------------- bytes
 #: Selector nibbles of the special prmt modes for the four values of c[1:0].
 _PERMUTATIONS = {

@@ -93,8 +93,8 @@ def _sticky(g: Generator, value: Value, source: str) -> Value:
 
 
 @form(
-    f"cvt{_IRND}{{ftz:.ftz|}}{{sat:.sat|}}{{to:{_INTS}}}{{from:.f32|.f16|.bf16}}",
-    f"cvt{_IRND}{{sat:.sat|}}{{to:{_INTS}}}{{from:.f64}}",
+    f"cvt{_IRND}{{ftz:.ftz|}}{{sat:.sat|}}{{to:{_INTS}}}{{from:.f32}}",
+    f"cvt{_IRND}{{sat:.sat|}}{{to:{_INTS}}}{{from:.f16|.bf16|.f64}}",
     operands=2,
 )
 def to_integer(g: Generator, i: Instr, f: Slots) -> None:
@@ -139,7 +139,8 @@ def to_integral(g: Generator, i: Instr, f: Slots) -> None:
     f"cvt{_RND}{{ftz:.ftz|}}{{sat:.sat|}}{{to:.f16}}{{from:.f32}}",
     f"cvt{_RND}{{sat:.sat|}}{{to:.f16}}{{from:.f64}}",
     "cvt.rn{relu:.relu}{to:.f16}{from:.f32}",
-    "cvt{rnd:.rn|.rz}{relu:.relu|}{to:.bf16}{from:.f32}",
+    "cvt{rnd:.rn|.rz}{relu:.relu|}{finite:.satfinite}{to:.f16}{from:.f32}",
+    "cvt{rnd:.rn|.rz}{relu:.relu|}{finite:.satfinite|}{to:.bf16}{from:.f32}",
     f"cvt{_RND}{{to:.bf16}}{{from:.f64|.f16}}",
     f"cvt{_RND}{{to:.f16}}{{from:.bf16}}",
     operands=2,
@@ -163,6 +164,8 @@ def _finish(g: Generator, i: Instr, f: Slots, value: Value, mode: str) -> None:
         if value.elem == "double":
             value = numbers.odd_f32(g, value)
         bits = numbers.to_half(g, value, mode) if to == "f16" else numbers.to_bfloat(g, value, mode)
+        if f.get("finite"):
+            bits = _finite(g, bits, 0x7C00 if to == "f16" else 0x7F80)
         g.write(i.ops[0], to, bits, widen=True)
         return
     if to == "f32" and value.elem == "double":
@@ -210,11 +213,17 @@ def _finite(g: Generator, bits: Value, infinity: int) -> Value:
     return b.select(infinite, b.bini("sub", bits, 1), bits)
 
 
-@form("cvt{rnd:.rna|.rn|.rz}{sat:.satfinite|}.tf32.f32", operands=2)
+@form(
+    "cvt{rnd:.rna}{sat:.satfinite|}.tf32.f32",
+    "cvt{rnd:.rn|.rz}{relu:.relu|}{sat:.satfinite|}.tf32.f32",
+    operands=2,
+)
 def to_tf32(g: Generator, i: Instr, f: Slots) -> None:
     """Ten bits of fraction, in a 32-bit register."""
     b = g.b
     value = g.read(i.ops[1], "f32")
+    if f.get("relu"):
+        value = numbers.relu(g, value)
     bits = b.bitcast(value, "i32")
     if f["rnd"] == "rna":
         bits = b.bini("add", bits, 0x1000)

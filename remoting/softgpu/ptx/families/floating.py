@@ -66,7 +66,7 @@ def mixed_arithmetic(g: Generator, i: Instr, f: Slots) -> None:
     finish(g, i, f, _binary(g, i.opcode, f["rnd"], "f32", x, y))
 
 
-@form(f"fma{_RND}{{sat:.sat|}}{{type:.f32}}{{from:.f16|.bf16}}", operands=4)
+@form(f"fma{_MUST}{{sat:.sat|}}{{type:.f32}}{{from:.f16|.bf16}}", operands=4)
 def mixed_fma(g: Generator, i: Instr, f: Slots) -> None:
     x, y = (numbers.widened(g, g.read(op, f["from"]), f["from"]) for op in i.ops[1:3])
     finish(g, i, f, _fused(g, f["rnd"], "f32", x, y, g.read(i.ops[3], "f32")))

@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 _INT8 = "{a:.s8|.u8}{b:.s8|.u8}"
 
 
-def _items(op: Operand) -> tuple[Operand, ...]:
+def items_of(op: Operand) -> tuple[Operand, ...]:
+    """The registers of a fragment."""
     return op.items if isinstance(op, Vec) else (op,)
 
 
-def _fragment(g: Generator, op: Operand, type_name: str, count: int) -> list[Value]:
-    items = _items(op)
+def fragment(g: Generator, op: Operand, type_name: str, count: int) -> list[Value]:
+    """Their values, as integers."""
+    items = items_of(op)
     if len(items) != count:
         raise g.invalid(f"needs {count} registers, not {len(items)}")
     elem = f"i{type_name[1:]}"
     return [g.b.bitcast(g.read(item, type_name), elem) for item in items]
 
 
-class _WholeWarp:
+class WholeWarp:
     """Code for a full warp: none of its lanes, and all of them, may be active; else a trap."""
 
     def __init__(self, g: Generator) -> None:
@@ -71,10 +73,10 @@ def multiply(g: Generator, i: Instr, f: Slots) -> None:
     register = "b64" if f["d"] == "f64" else "b32"
     elements = {"f16": 2, "bf16": 2, "s8": 4, "u8": 4}.get(f["a"], 1)
     results = m * 8 // 32 // (2 if f["d"] == "f16" else 1)
-    a = _fragment(g, i.ops[1], register, m * k // 32 // elements)
-    b = _fragment(g, i.ops[2], register, k * 8 // 32 // elements)
-    c = _fragment(g, i.ops[3], register, results)
-    items = _items(i.ops[0])
+    a = fragment(g, i.ops[1], register, m * k // 32 // elements)
+    b = fragment(g, i.ops[2], register, k * 8 // 32 // elements)
+    c = fragment(g, i.ops[3], register, results)
+    items = items_of(i.ops[0])
     if len(items) != results:
         raise g.invalid(f"needs {results} registers, not {len(items)}")
     elem = f"i{register[1:]}"
@@ -83,7 +85,7 @@ def multiply(g: Generator, i: Instr, f: Slots) -> None:
     kind = "_".join(
         [f"m{m}n8k{k}", *(["satfinite"] if f.get("sat") else []), f["d"], f["a"], f["b"]]
     )
-    with _WholeWarp(g):
+    with WholeWarp(g):
         g.helper(f"mma_{kind}", *pointers, f"ptr {out}")
     for n, item in enumerate(items):
         g.write(item, register, g.b.load(elem, g.part(out, c[0], n), align=64))
@@ -104,11 +106,11 @@ def _rows(g: Generator, where: Operand, f: Slots) -> tuple[list[str], int]:
 @form(f"ldmatrix{_MATRIX}", operands=2)
 def load_matrix(g: Generator, i: Instr, f: Slots) -> None:
     arguments, count = _rows(g, i.ops[1], f)
-    items = _items(i.ops[0])
+    items = items_of(i.ops[0])
     if len(items) != count:
         raise g.invalid(f"needs {count} registers, not {len(items)}")
     out = g.temp("i32", count)
-    with _WholeWarp(g):
+    with WholeWarp(g):
         g.helper("ldmatrix", *arguments, f"ptr {out}")
     shape = g.b.const("i32", 0)
     for n, item in enumerate(items):
@@ -118,8 +120,8 @@ def load_matrix(g: Generator, i: Instr, f: Slots) -> None:
 @form(f"stmatrix{_MATRIX}", operands=2, writes=False)
 def store_matrix(g: Generator, i: Instr, f: Slots) -> None:
     arguments, count = _rows(g, i.ops[0], f)
-    values = g.spill(*_fragment(g, i.ops[1], "b32", count))
-    with _WholeWarp(g):
+    values = g.spill(*fragment(g, i.ops[1], "b32", count))
+    with WholeWarp(g):
         g.helper("stmatrix", *arguments, f"ptr {values}")
 
 

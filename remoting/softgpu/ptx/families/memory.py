@@ -16,16 +16,94 @@ from .access import load_values, store_values
 if TYPE_CHECKING:
     from ..generator import Generator
 
-_TYPES = ".b8|.u8|.s8|.b16|.u16|.s16|.b32|.u32|.s32|.b64|.u64|.s64|.f32|.f64|.b128"
-_VECTOR = "{vec:.v2|.v4|.v8|}"
-_SCOPE = "{.cta|.cluster|.gpu|.sys}"
-_SPACES = "{space:.global|.shared|.shared::cta|.local|.const|.param|.param::entry|}"
-_STORE_SPACES = "{space:.global|.shared|.shared::cta|.local|}"
-_EVICT = (
-    "{.L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate|}"
+_SMALL = ".b8|.u8|.s8|.b16|.u16|.s16|.b32|.u32|.s32|.f32"
+_DOUBLE = ".b64|.u64|.s64|.f64"
+#: How much a lane moves: every space takes up to 16 bytes.
+_SHAPES = (
+    f"{{vec:}}{{type:{_SMALL}|{_DOUBLE}|.b128}}",
+    f"{{vec:.v2}}{{type:{_SMALL}|{_DOUBLE}}}",
+    f"{{vec:.v4}}{{type:{_SMALL}}}",
 )
-_EVICT2 = "{.L2::evict_normal|.L2::evict_first|.L2::evict_last|}"
+#: Global memory takes 32.
+_WIDE_SHAPES = (
+    *_SHAPES,
+    f"{{vec:.v4}}{{type:{_DOUBLE}}}",
+    "{vec:.v8}{type:.b32|.u32|.s32|.f32}",
+)
+_SCOPE = "{.cta|.cluster|.gpu|.sys}"
+_OUTER = "{space:.global|}"
+_SHARED = "{space:.shared}{::cta|}"
+#: Spaces with windows of their own, and what may be written of them.
+_INNER = (_SHARED, "{space:.local|.const}", "{space:.param}{::entry|}")
+_INNER_WRITTEN = (_SHARED, "{space:.local}")
+_EVICT_FIRST_LEVEL = (
+    ".L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate"
+)
+_EVICT_SECOND_LEVEL = ".L2::evict_normal|.L2::evict_first|.L2::evict_last"
+#: Words about caches, which have no effect: none, the first level's or both, the second's alone.
+_EVICTIONS = (
+    "",
+    f"{{{_EVICT_FIRST_LEVEL}}}{{{_EVICT_SECOND_LEVEL}|}}",
+    f"{{{_EVICT_SECOND_LEVEL}}}",
+)
+_POLICY = "{hint:.L2::cache_hint|}"
 _PREFETCH = "{.L2::64B|.L2::128B|.L2::256B|}"
+
+
+def _load_forms() -> list[str]:
+    caches = "{.ca|.cg|.cs|.lu|.cv|}"
+    result = []
+    for shape in _SHAPES:
+        result += [f"ld{{.weak|}}{inner}{caches}{shape}" for inner in _INNER]
+        result.append(f"ldu{_OUTER}{shape}")
+    for shape in _WIDE_SHAPES:
+        for evictions in _EVICTIONS:
+            rest = f"{_POLICY}{_PREFETCH}{shape}"
+            result += [
+                f"ld{{.weak|}}{_OUTER}{evictions or caches}{rest}",
+                f"ld{{space:.global}}{'' if evictions else '{.ca|.cg|.cs|}'}.nc{evictions}{rest}",
+            ]
+    return result
+
+
+def _strong_load_forms() -> list[str]:
+    result = []
+    for shape in _SHAPES:
+        result += [f"ld.volatile{inner}{shape}" for inner in _INNER]
+        result.append(f"ld{{.relaxed|.acquire}}{_SCOPE}{_SHARED}{shape}")
+    for shape in _WIDE_SHAPES:
+        result.append(f"ld.volatile{_OUTER}{_PREFETCH}{shape}")
+        result += [
+            f"ld{{.relaxed|.acquire}}{_SCOPE}{_OUTER}{evictions}{_POLICY}{_PREFETCH}{shape}"
+            for evictions in _EVICTIONS
+        ]
+    return [*result, f"ld.mmio.relaxed.sys{_OUTER}{{vec:}}{{type:{_SMALL}|{_DOUBLE}}}"]
+
+
+def _store_forms() -> list[str]:
+    caches = "{.wb|.cg|.cs|.wt|}"
+    result = []
+    for shape in _SHAPES:
+        result += [f"st{{.weak|}}{inner}{caches}{shape}" for inner in _INNER_WRITTEN]
+    for shape in _WIDE_SHAPES:
+        result += [
+            f"st{{.weak|}}{_OUTER}{evictions or caches}{_POLICY}{shape}" for evictions in _EVICTIONS
+        ]
+    return result
+
+
+def _strong_store_forms() -> list[str]:
+    result = []
+    for shape in _SHAPES:
+        result += [f"st.volatile{inner}{shape}" for inner in _INNER_WRITTEN]
+        result.append(f"st{{.relaxed|.release}}{_SCOPE}{_SHARED}{shape}")
+    for shape in _WIDE_SHAPES:
+        result.append(f"st.volatile{_OUTER}{shape}")
+        result += [
+            f"st{{.relaxed|.release}}{_SCOPE}{_OUTER}{evictions}{_POLICY}{shape}"
+            for evictions in _EVICTIONS
+        ]
+    return [*result, f"st.mmio.relaxed.sys{_OUTER}{{vec:}}{{type:{_SMALL}|{_DOUBLE}}}"]
 
 
 def address(g: Generator, op: Operand, space: str) -> tuple[str, Value]:
@@ -67,25 +145,33 @@ def _items(g: Generator, op: Operand, slots: Slots) -> tuple[Operand, ...]:
     items = op.items if isinstance(op, Vec) else (op,)
     if len(items) != count:
         raise g.invalid(f"needs {count} elements")
-    total = count * type_bits(slots["type"]) // 8
-    if total > 32 or (total > 16 and slots.get("space", "") not in ("global", "")):
-        raise g.unsupported(g.instr.form if g.instr else "")
     return items
 
 
-@form(
-    f"ld{{strong:.weak|}}{_SPACES}{{.ca|.cg|.cs|.lu|.cv|}}{_EVICT}{_EVICT2}{_PREFETCH}{_VECTOR}{{type:{_TYPES}}}",
-    f"ld{{strong:.volatile}}{_SPACES}{_PREFETCH}{_VECTOR}{{type:{_TYPES}}}",
-    f"ld{{strong:.relaxed|.acquire}}{_SCOPE}{_SPACES}{_EVICT}{_EVICT2}{_PREFETCH}{_VECTOR}{{type:{_TYPES}}}",
-    f"ld{{strong:.mmio}}.relaxed.sys{{space:.global|}}{{type:{_TYPES}}}",
-    f"ld{{space:.global}}{{.ca|.cg|.cs|}}.nc{_EVICT}{_EVICT2}{_PREFETCH}{_VECTOR}{{type:{_TYPES}}}",
-    f"ldu{{space:.global|}}{_VECTOR}{{type:{_TYPES}}}",
-    operands=2,
-)
+def check_policy(g: Generator, i: Instr, f: Slots, operands: int) -> None:
+    """A cache policy behind the other operands exactly when the form names one."""
+    hint = bool(f.get("hint"))
+    if len(i.ops) != operands + hint:
+        raise g.invalid("needs a cache policy" if hint else "wrong number of operands")
+    if hint:
+        g.read(i.ops[operands], "b64")
+
+
+@form(*_load_forms(), operands=(2, 3))
 def load(g: Generator, i: Instr, f: Slots) -> None:
+    _load(g, i, f, strong=False)
+
+
+@form(*_strong_load_forms(), operands=(2, 3))
+def strong_load(g: Generator, i: Instr, f: Slots) -> None:
+    """Other threads may see the place at the same time."""
+    _load(g, i, f, strong=True)
+
+
+def _load(g: Generator, i: Instr, f: Slots, strong: bool) -> None:
     items = _items(g, i.ops[0], f)
+    check_policy(g, i, f, 2)
     space = f["space"]
-    strong = f.get("strong", "") not in ("", "weak")
     op = i.ops[1]
     if space.startswith("param") and isinstance(op, Addr) and isinstance(op.base, Sym):
         values = _parameters(g, op, f["type"], len(items))
@@ -116,17 +202,20 @@ def _parameters(g: Generator, op: Addr, type_name: str, count: int) -> list[Valu
     return values
 
 
-@form(
-    f"st{{strong:.weak|}}{_STORE_SPACES}{{.wb|.cg|.cs|.wt|}}{_EVICT}{_EVICT2}{_VECTOR}{{type:{_TYPES}}}",
-    f"st{{strong:.volatile}}{_STORE_SPACES}{_VECTOR}{{type:{_TYPES}}}",
-    f"st{{strong:.relaxed|.release}}{_SCOPE}{_STORE_SPACES}{_EVICT}{_EVICT2}{_VECTOR}{{type:{_TYPES}}}",
-    f"st{{strong:.mmio}}.relaxed.sys{{space:.global|}}{{type:{_TYPES}}}",
-    operands=2,
-    writes=False,
-)
+@form(*_store_forms(), operands=(2, 3), writes=False)
 def store(g: Generator, i: Instr, f: Slots) -> None:
+    _store(g, i, f, strong=False)
+
+
+@form(*_strong_store_forms(), operands=(2, 3), writes=False)
+def strong_store(g: Generator, i: Instr, f: Slots) -> None:
+    """Other threads may see the place at the same time."""
+    _store(g, i, f, strong=True)
+
+
+def _store(g: Generator, i: Instr, f: Slots, strong: bool) -> None:
     items = _items(g, i.ops[1], f)
-    strong = f["strong"] not in ("", "weak")
+    check_policy(g, i, f, 2)
     window, lanes = address(g, i.ops[0], f["space"])
     elem = _int_elem(f["type"])
     values = [g.b.bitcast(g.read(item, f["type"], chop=True), elem) for item in items]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..builder import Value
+from ..call_parameters import LOAD_PARAM, STORE_PARAM
 from ..forms import Slots, form
-from ..inline import LOAD_PARAM, STORE_PARAM
 from ..model import Instr, Sreg, Sym, Vec
 
 if TYPE_CHECKING:

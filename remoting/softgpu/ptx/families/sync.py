@@ -139,11 +139,26 @@ def nothing(g: Generator, i: Instr, f: Slots) -> None:
     "prefetchu.L1",
     "prefetch{.const|.param|}.tensormap",
     "applypriority{.global|}.L2::evict_normal",
+    "discard{.global|}.L2",
     operands=(1, 2),
     writes=False,
 )
 def prefetch(g: Generator, i: Instr, f: Slots) -> None:
     """A hint."""
+
+
+_PRIORITY = ".L2::evict_last|.L2::evict_normal|.L2::evict_first|.L2::evict_unchanged"
+
+
+@form(
+    f"createpolicy.fractional{{{_PRIORITY}}}{{.L2::evict_first|.L2::evict_unchanged|}}.b64",
+    f"createpolicy.range{{.global|}}{{{_PRIORITY}}}{{.L2::evict_first|.L2::evict_unchanged|}}.b64",
+    "createpolicy.cvt.L2.b64",
+    operands=(1, 4),
+)
+def policy(g: Generator, i: Instr, f: Slots) -> None:
+    """Policies are opaque and there are no caches to steer: any value does."""
+    g.write(i.ops[0], "b64", g.b.const("i64", 0))
 
 
 @form("trap", "brkpt", operands=0, writes=False)
@@ -164,3 +179,26 @@ def trap(g: Generator, i: Instr, f: Slots) -> None:
 def bad_pointer(g: Generator, i: Instr, f: Slots) -> None:
     """A call through a pointer to no known function; a block of its own, never guarded."""
     g.trap(abi.TRAP_ILLEGAL_INSTRUCTION)
+
+
+@form("%stackbase", operands=1)
+def stack_base(g: Generator, i: Instr, f: Slots) -> None:
+    """Where a lane's stack begins: above the local variables."""
+    g.flags |= abi.KERNEL_USES_STACK
+    g.write(i.ops[0], "u64", g.b.const("i64", g.memory.local_bytes))
+
+
+@form("%stackcheck", operands=2, writes=False)
+def stack_check(g: Generator, i: Instr, f: Slots) -> None:
+    """A frame of so many bytes from the address must fit into the lane's local memory."""
+    b, size = g.b, i.ops[1]
+    assert isinstance(size, Int)
+    end = b.bini("add", g.read(i.ops[0], "u64"), size.value)
+    limit = b.splat(b.raw("zext i32 %local_bytes to i64"), "i64")
+    beyond = b.raw(f"and i32 {b.to_mask(b.icmp('ugt', end, limit))}, {g.mask}")
+    bad, fine = b.new_label(), b.new_label()
+    b.branch(b.raw(f"icmp ne i32 {beyond}, 0"), bad, fine)
+    b.label(bad)
+    g.service("trap", f"i32 {abi.TRAP_STACK_OVERFLOW}", "i64 0")
+    b.emit("unreachable")
+    b.label(fine)

@@ -154,6 +154,23 @@ def redux(g: Generator, i: Instr, f: Slots) -> None:
     g.write(i.ops[0], f["type"], g.b.load("i32", out, align=64))
 
 
+@form("redux.sync.{op:min|max}{abs:.abs|}{nan:.NaN|}.f32", operands=3)
+def redux_float(g: Generator, i: Instr, f: Slots) -> None:
+    b = g.b
+    value, members = g.read(i.ops[1], "b32"), g.read(i.ops[2], "b32")
+    if f["abs"]:
+        value = b.bini("and", value, 0x7FFFFFFF)
+    out = g.temp("i32")
+    g.helper(
+        f"redux_{f['op']}{'_nan' if f['nan'] else ''}_f32",
+        f"i32 {g.mask}",
+        f"ptr {g.spill(value)}",
+        f"ptr {g.spill(members)}",
+        f"ptr {out}",
+    )
+    g.write(i.ops[0], "b32", b.load("i32", out, align=64))
+
+
 @form("elect.sync", operands=2)
 def elect(g: Generator, i: Instr, f: Slots) -> None:
     """The lowest active member is the leader."""

@@ -35,6 +35,13 @@ extern "C" __global__ void twice(const double* x, double* y, int n) {
   }
 }
 extern "C" __global__ void large_sine(const float* x, float* y, int n) { EACH y[i] = sinf(x[i]); }
+extern "C" __global__ void large_angles(const float* x, float* s, float* c, float* t, int n) {
+  EACH {
+    s[i] = sinf(x[i]);
+    c[i] = cosf(x[i]);
+    t[i] = tanf(x[i]);
+  }
+}
 extern "C" __global__ void half_axpy(const __half* x, __half* y, int n) {
   EACH y[i] = __hfma(x[i], __float2half(2.5f), y[i]);
 }
