@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+
+#include "client/process.h"
 
 namespace headrace::client {
 namespace {
@@ -72,6 +75,11 @@ void JitOptions::write_back(std::span<const std::uint8_t> info, std::span<const 
   info_.write(info);
   error_.write(error);
   if (wall_time_ != nullptr) std::memcpy(wall_time_, &milliseconds, sizeof milliseconds);
+}
+
+void log_refusal(const char* what, std::span<const std::uint8_t> text) {
+  if (text.empty()) return;
+  log_line(std::string(what) + ": " + std::string(text.begin(), text.end()));
 }
 
 }  // namespace headrace::client

@@ -38,4 +38,7 @@ class JitOptions {
   void** wall_time_ = nullptr;
 };
 
+// What the server says about code that it does not take, into the log file (HEADRACE_LOG).
+void log_refusal(const char* what, std::span<const std::uint8_t> text);
+
 }  // namespace headrace::client

@@ -161,6 +161,78 @@ TEST_SUITE("modules") {
     CHECK(written.find("frobnicate") != std::string_view::npos);
   }
 
+  TEST_CASE("logs and times of loads stay inside what was given") {
+    Primary primary;
+    const std::string good = kKernels;
+    const std::string bad =
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n"
+        "  .reg .b32 %r<3>;\n  frobnicate.u32 %r1, %r2;\n  ret;\n}\n";
+    constexpr std::size_t kRoom = 9000;
+    for (const bool works : {true, false}) {
+      for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{8192}}) {
+        for (const char way : {'m', 'l', 'k'}) {  // module, library, linker
+          CAPTURE(works);
+          CAPTURE(size);
+          CAPTURE(way);
+          const std::string& text = works ? good : bad;
+          std::vector<std::uint8_t> info(kRoom, 0xa5), error(kRoom, 0xa5);
+          CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER,  CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                                    CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+                                    CU_JIT_WALL_TIME,        CU_JIT_OPTIMIZATION_LEVEL};
+          void* const five = reinterpret_cast<void*>(std::size_t{0xa5a5a5a5a5a5a5a5});
+          void* values[] = {info.data(),  reinterpret_cast<void*>(size),
+                            error.data(), reinterpret_cast<void*>(size),
+                            five,         reinterpret_cast<void*>(std::size_t{4})};
+          CUresult result = CUDA_SUCCESS;
+          CUmodule module = nullptr;
+          CUlibrary library = nullptr;
+          CUlinkState link = nullptr;
+          if (way == 'm') {
+            result = cu.cuModuleLoadDataEx(&module, text.c_str(), 6, options, values);
+          } else if (way == 'l') {
+            result = cu.cuLibraryLoadData(&library, text.c_str(), options, values, 6, nullptr,
+                                          nullptr, 0);
+          } else {
+            CU_OK(cu.cuLinkCreate_v2(6, options, values, &link));
+            std::string copy = text;
+            result = cu.cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, copy.data(), copy.size() + 1,
+                                         "text", 0, nullptr, nullptr);
+            void* image = nullptr;
+            std::size_t bytes = 0;
+            if (result == CUDA_SUCCESS) result = cu.cuLinkComplete(link, &image, &bytes);
+            // A driver may leave finding the bad instruction to the load of what was linked.
+            if (!works && result == CUDA_SUCCESS) result = CUDA_ERROR_INVALID_PTX;
+          }
+          CU_IS(works ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX, result);
+          for (const std::vector<std::uint8_t>* log : {&info, &error}) {
+            const std::size_t length =
+                strnlen(reinterpret_cast<const char*>(log->data()), log->size());
+            if (way == 'k' && length == log->size()) continue;  // this driver wrote nothing
+            CHECK(length < size);
+            for (std::size_t i = size; i < kRoom; ++i) REQUIRE((*log)[i] == 0xa5);
+          }
+          if (way != 'k') {
+            CHECK(reinterpret_cast<std::size_t>(values[1]) < size);
+            CHECK(reinterpret_cast<std::size_t>(values[3]) < size);
+            CHECK(values[4] != five);
+            if (!works && size > 1000) {
+              CHECK(std::string(reinterpret_cast<char*>(error.data())).find("frobnicate") !=
+                    std::string::npos);
+            }
+          }
+          if (module != nullptr) CU_OK(cu.cuModuleUnload(module));
+          if (library != nullptr) CU_OK(cu.cuLibraryUnload(library));
+          if (link != nullptr) CU_OK(cu.cuLinkDestroy(link));
+        }
+      }
+    }
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void* values[] = {nullptr, reinterpret_cast<void*>(std::size_t{64})};
+    CUmodule module = nullptr;
+    CU_IS(CUDA_ERROR_INVALID_VALUE,
+          cu.cuModuleLoadDataEx(&module, good.c_str(), 2, options, values));
+  }
+
   TEST_CASE("linking joins texts into one module") {
     Primary primary;
     CUlinkState link = nullptr;

@@ -16,7 +16,7 @@ MAY_USE: dict[str, set[str]] = {
     "client": {"common", "driverabi", GENERATED},
     "launcher": {"common", GENERATED},
     "agent": {"common", GENERATED},
-    "worker": {"common", GENERATED},
+    "worker": {"common", "driverabi", GENERATED},
     "bench": {"common", GENERATED},
     "softgpu": {"driverabi", GENERATED},
 }

@@ -32,6 +32,7 @@ CUresult load(CUlibrary* out, PreparedImage& image, JitOptions& options) {
   const CUresult result = trip_in(current_context_id(), call, reply).told();
   if (result != CUDA_SUCCESS) return result;
   options.write_back(reply.info_log, reply.error_log, reply.wall_time);
+  log_refusal("library", reply.error_log);
   if (reply.load_result != CUDA_SUCCESS) return static_cast<CUresult>(reply.load_result);
   const std::shared_ptr<Library> library = std::make_shared<Library>();
   library->id = call.library;
@@ -58,6 +59,10 @@ CUresult kernel_of(Library& library, const std::string& name, std::uint64_t& id)
   calls::CuLibraryGetKernel::Reply reply;
   const CUresult result = trip_in(current_context_id(), call, reply).told();
   if (result != CUDA_SUCCESS) return result;
+  if (reply.refused != CUDA_SUCCESS) {
+    log_refusal("kernel", reply.reason);
+    return static_cast<CUresult>(reply.refused);
+  }
   const std::shared_ptr<Function> kernel = std::make_shared<Function>();
   kernel->id = call.pKernel;
   kernel->name = name;

@@ -36,6 +36,7 @@ template <typename Reply>
 CUresult finish_step(LinkState& state, const TripResult& outcome, const Reply& reply) {
   if (outcome.told() != CUDA_SUCCESS) return outcome.told();
   state.options.write_back(reply.info_log, reply.error_log, reply.wall_time);
+  log_refusal("link", reply.error_log);
   return static_cast<CUresult>(reply.load_result);
 }
 

@@ -62,6 +62,7 @@ CUresult load(CUmodule* out, PreparedImage& image, JitOptions& options, Context&
   calls::CuModuleLoadDataEx::Reply reply;
   if (const CUresult bad = trip_in(context.id, call, reply).told(); bad != CUDA_SUCCESS) return bad;
   options.write_back(reply.info_log, reply.error_log, reply.wall_time);
+  log_refusal("module", reply.error_log);
   if (reply.load_result != CUDA_SUCCESS) return static_cast<CUresult>(reply.load_result);
   const std::shared_ptr<Module> module = std::make_shared<Module>();
   module->id = call.module;
@@ -89,6 +90,10 @@ CUresult function_of(Module& module, const std::string& name, std::uint64_t& id)
   calls::CuModuleGetFunction::Reply reply;
   const CUresult result = trip_in(module.context->id, call, reply).told();
   if (result != CUDA_SUCCESS) return result;
+  if (reply.refused != CUDA_SUCCESS) {
+    log_refusal("kernel", reply.reason);
+    return static_cast<CUresult>(reply.refused);
+  }
   const std::shared_ptr<Function> function = std::make_shared<Function>();
   function->id = call.hfunc;
   function->name = name;

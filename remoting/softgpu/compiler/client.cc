@@ -91,6 +91,7 @@ KernelInfo kernel_of(const json::Value& value) {
   kernel.max_threads = value["max_threads"].u32();
   const std::vector<json::Value>& required = value["req_ntid"].items();
   for (std::size_t i = 0; i < 3 && i < required.size(); ++i) kernel.req_ntid[i] = required[i].u32();
+  kernel.refused = value["refused"].text();
   return kernel;
 }
 

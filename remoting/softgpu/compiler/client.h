@@ -61,6 +61,8 @@ struct KernelInfo {
   std::uint32_t local_bytes = 0;
   std::uint32_t max_threads = 0;  // product of .maxntid, 0 = none
   std::uint32_t req_ntid[3] = {0, 0, 0};
+  std::string
+      refused;  // why it will not compile, where that was seen at once; mostly not looked for
 };
 
 struct GlobalInfo {

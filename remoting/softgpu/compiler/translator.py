@@ -84,6 +84,7 @@ def _describe(info: Any) -> dict[str, Any]:
                 "local_bytes": kernel.local_bytes,
                 "max_threads": kernel.max_threads,
                 "req_ntid": list(kernel.req_ntid),
+                "refused": kernel.refused,
                 "code": kernel.code,
                 "text_bytes": kernel.text_bytes,
             }

@@ -7,6 +7,14 @@
 #include "remoting/softgpu/device/log.h"
 
 namespace headrace::softgpu {
+namespace {
+
+thread_local std::string t_refusal;
+
+}  // namespace
+
+void remember_refusal(const std::string& text) { t_refusal = text; }
+const char* last_refusal() { return t_refusal.c_str(); }
 
 CUresult JitOptions::read(unsigned count, CUjit_option* options, void** values, JitOptions* out) {
   if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
@@ -35,6 +43,11 @@ CUresult JitOptions::read(unsigned count, CUjit_option* options, void** values, 
         break;  // tuning for SASS: nothing to tune here
     }
   }
+  remember_refusal("");
+  if (out->info_buffer_.size != 0 && out->info_buffer_.at == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (out->error_target_.size != 0 && out->error_target_.at == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 
@@ -42,6 +55,7 @@ void JitOptions::error(const std::string& text) {
   error_log_ += text;
   if (!text.empty() && text.back() != '\n') error_log_ += '\n';
   log("jit: " + text);
+  remember_refusal(error_log_);
 }
 
 void JitOptions::Buffer::write(const std::string& text) const {

@@ -37,4 +37,8 @@ class JitOptions {
 
 CUresult result_of(const JitError& error);
 
+// Why this thread's last load, link or look-up failed (driverabi/refusals.h).
+void remember_refusal(const std::string& text);
+const char* last_refusal();
+
 }  // namespace headrace::softgpu

@@ -47,6 +47,7 @@ CUresult KernelCode::skip(const std::string& why) {
 }
 
 CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
+  if (options == nullptr) remember_refusal("");
   if (compiled() != nullptr) return CUDA_SUCCESS;
   std::lock_guard<std::mutex> guard(mutex_);
   if (compiled() != nullptr) return CUDA_SUCCESS;
@@ -73,10 +74,12 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
       // The machine's state, not the kernel's: worth another try at the next call.
       CUresult out = failure_;
       failure_ = CUDA_SUCCESS;
+      remember_refusal(failure_text_);
       if (options != nullptr) options->error(failure_text_);
       return out;
     }
   }
+  remember_refusal(failure_text_);
   if (options != nullptr) options->error(failure_text_);
   return failure_;
 }

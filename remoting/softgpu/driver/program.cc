@@ -152,6 +152,11 @@ CUresult Program::from_text(Runtime& runtime, std::string text, std::optional<Ma
   // caller wants to read why it could not be: at the look-up there is no log to write to.
   if (options.wants_error_log() && program->kernels_.size() == 1) {
     if (CUresult result = program->kernels_[0]->compile(runtime, &options)) return result;
+  } else if (options.wants_error_log()) {
+    // The others of the module work, so the load succeeds; the log names those that will not.
+    for (const KernelInfo& kernel : program->info_.kernels) {
+      if (!kernel.refused.empty()) options.error(kernel.name + ": " + kernel.refused);
+    }
   }
   *out = std::move(program);
   return CUDA_SUCCESS;

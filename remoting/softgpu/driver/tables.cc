@@ -6,7 +6,9 @@
 #include <mutex>
 
 #include "remoting/driverabi/export_tables.h"
+#include "remoting/driverabi/refusals.h"
 #include "remoting/softgpu/device/log.h"
+#include "remoting/softgpu/driver/jit_options.h"
 #include "remoting/softgpu/driver/runtime.h"
 
 namespace headrace::softgpu {
@@ -60,11 +62,17 @@ constexpr driverabi::DriverHooks kHooks = {
     hook_primary_context, hook_current_context, hook_load_module,  hook_log,
 };
 
+constexpr driverabi::RefusalsTable kRefusals = {sizeof(driverabi::RefusalsTable), last_refusal};
+
 }  // namespace
 
 // Runtimes ask for tables before cuInit.
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (std::memcmp(id->bytes, driverabi::kRefusalsId, sizeof driverabi::kRefusalsId) == 0) {
+    *table = &kRefusals;
+    return CUDA_SUCCESS;
+  }
   static std::once_flag once;
   try {
     std::call_once(once, [] { driverabi::set_driver_hooks(&kHooks); });

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 
+from . import forms
+from .errors import UnsupportedForm
+from .families import load_all
 from .layout import (
     GLOBALS_ALIGN,
     Relocation,
@@ -15,7 +19,15 @@ from .layout import (
 )
 from .model import Function, Module
 from .references import KernelText, kernel_texts
-from .scan import scan_module
+from .scan import blank_comments, scan_module
+
+#: Modules up to this many characters are looked through for forms that are not supported.
+LOOK_AT_FORMS = 1 << 20
+
+_CONTROL = {"bra", "brx", "call", "ret", "exit"}
+_STATEMENT = re.compile(
+    r"(?:^|[;{}:])\s*(?:@\s*!?\s*[\w$%]+\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)+)(?=[\s;])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,8 @@ class KernelInfo:
     """Digest of everything that its machine code depends on."""
     text_bytes: int
     """Size of its text, with that of the functions it may call."""
+    refused: str = ""
+    """A form in it that is not supported, in modules that are small enough to look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,7 @@ class ModuleInfo:
     unresolved: list[str] = field(default_factory=list)
 
 
-def _kernel(module: Module, function: Function, made_from: KernelText) -> KernelInfo:
+def _kernel(module: Module, function: Function, made_from: KernelText, refused: str) -> KernelInfo:
     params, size = parameter_offsets(function)
     limit = function.max_ntid if any(function.max_ntid) else function.req_ntid
     assert function.body is not None
@@ -97,6 +111,7 @@ def _kernel(module: Module, function: Function, made_from: KernelText) -> Kernel
         function.req_ntid,
         made_from.digest,
         made_from.size,
+        refused,
     )
 
 
@@ -113,13 +128,44 @@ def _declared_bytes(module: Module, function: Function, place: int) -> int:
     return sum(align_up(v.size, v.align) for v in found if not v.unsized)
 
 
+def _first_unknown_form(module: Module, function: Function) -> str:
+    assert function.body is not None
+    start, end = function.body
+    for match in _STATEMENT.finditer(blank_comments(module.text[start:end])):
+        name = match.group(1)
+        if name.split(".", 1)[0] not in _CONTROL and forms.find(name) is None:
+            return str(UnsupportedForm(name, module.line(start + match.start(1))))
+    return ""
+
+
+def _refused(module: Module, texts: dict[str, KernelText]) -> dict[str, str]:
+    """For each kernel that will be refused at its look-up: the form that it or a callee has."""
+    load_all()
+    known = {
+        f.name: _first_unknown_form(module, f)
+        for f in module.functions.values()
+        if f.body is not None
+    }
+    result = {}
+    for name, text in texts.items():
+        found = next((known[f] for f in text.functions if known.get(f)), "")
+        if found:
+            result[name] = found
+    return result
+
+
 def inspect_module(text: str) -> ModuleInfo:
     """Kernels and variables of a module; raises PtxError."""
     module = scan_module(text)
     layout = globals_layout(module)
     image, relocations = globals_image(module, layout)
     texts = kernel_texts(module, layout)
-    kernels = [_kernel(module, f, texts[f.name]) for f in module.functions.values() if f.entry]
+    refused = _refused(module, texts) if len(text) <= LOOK_AT_FORMS else {}
+    kernels = [
+        _kernel(module, f, texts[f.name], refused.get(f.name, ""))
+        for f in module.functions.values()
+        if f.entry
+    ]
     known = {k.name: k for k in kernels}
     for alias, name in module.aliases.items():
         if name in known:

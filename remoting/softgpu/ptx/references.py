@@ -28,6 +28,8 @@ class KernelText(NamedTuple):
     """Hexadecimal."""
     size: int
     """Characters of text, each function counted once."""
+    functions: tuple[str, ...]
+    """The kernel itself and what it may call."""
 
 
 class _Part(NamedTuple):
@@ -105,7 +107,7 @@ class _References:
         for name in module.variables:
             if name in variables:
                 add(self.variable(name))
-        return KernelText(digest.hexdigest(), size)
+        return KernelText(digest.hexdigest(), size, (entry.name, *sorted(reached - {entry.name})))
 
 
 def kernel_texts(module: Module, layout: GlobalsLayout) -> dict[str, KernelText]:

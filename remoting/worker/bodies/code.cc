@@ -47,8 +47,8 @@ std::shared_ptr<Load> begin_load(Session& session, const Call& call, CUresult& r
 
 template <typename Call, typename Object>
 void end_load(Session& session, std::uint32_t number, HandleKind kind, std::uint64_t handle,
-              CUcontext wanted, const Load& load, CUresult result, Object object,
-              CUresult (*unload)(Object)) {
+              CUcontext wanted, const Load& load, CUresult result,
+              const std::vector<std::uint8_t>& reason, Object object, CUresult (*unload)(Object)) {
   // Whoever's context is current by now: the object belongs to the one it was loaded in.
   if (result == CUDA_SUCCESS) {
     result = session.adopt(kind, handle, object);
@@ -64,8 +64,17 @@ void end_load(Session& session, std::uint32_t number, HandleKind kind, std::uint
     session.memory().give_back(load.device, load.charged);
   }
   typename Call::Reply reply;
-  load.jit.tell(result, reply);
+  load.jit.tell(result, reason, reply);
   session.answer({Call::kType, number}, CUDA_SUCCESS, reply);
+}
+
+// A kernel that the driver cannot compile and says why: the reply tells, in place of an error.
+template <typename Reply>
+bool refused(const DriverTable& driver, CUresult result, Reply& reply) {
+  if (result == CUDA_SUCCESS) return false;
+  reply.reason = last_refusal(driver);
+  reply.refused = result;
+  return !reply.reason.empty();
 }
 
 template <typename Reply, typename Get, typename GetParameter>
@@ -92,23 +101,25 @@ std::optional<CUresult> cuModuleLoadDataEx(Session& session, std::uint32_t numbe
   if (load == nullptr) return result;
   const SessionContext context = session.current();
   const std::uint64_t life = session.life(context.handle);
-  session.pool().submit([&session, load, number, context, life,
-                         handle = call.module]() -> WaiterPool::Completion {
-    const DriverTable& driver = session.driver();
-    CUmodule module = nullptr;
-    CUresult done = driver.cuCtxSetCurrent(context.context);
-    if (done == CUDA_SUCCESS) {
-      done = driver.cuModuleLoadDataEx(&module, load->blob.data.get(), load->jit.count(),
-                                       load->jit.options(), load->jit.values());
-    }
-    return [&session, load, number, context, life, handle, module, done]() {
-      const bool alive = session.life(context.handle) == life;
-      end_load<calls::CuModuleLoadDataEx>(
-          session, number, HandleKind::module, handle, context.context, *load,
-          alive ? done : CUDA_ERROR_CONTEXT_IS_DESTROYED, module, session.driver().cuModuleUnload);
-      if (alive && done == CUDA_SUCCESS) session.belongs_to(handle, context);
-    };
-  });
+  session.pool().submit(
+      [&session, load, number, context, life, handle = call.module]() -> WaiterPool::Completion {
+        const DriverTable& driver = session.driver();
+        CUmodule module = nullptr;
+        CUresult done = driver.cuCtxSetCurrent(context.context);
+        if (done == CUDA_SUCCESS) {
+          done = driver.cuModuleLoadDataEx(&module, load->blob.data.get(), load->jit.count(),
+                                           load->jit.options(), load->jit.values());
+        }
+        const std::vector<std::uint8_t> reason = last_refusal(driver);
+        return [&session, load, number, context, life, handle, module, done, reason]() {
+          const bool alive = session.life(context.handle) == life;
+          end_load<calls::CuModuleLoadDataEx>(session, number, HandleKind::module, handle,
+                                              context.context, *load,
+                                              alive ? done : CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                              reason, module, session.driver().cuModuleUnload);
+          if (alive && done == CUDA_SUCCESS) session.belongs_to(handle, context);
+        };
+      });
   return std::nullopt;
 }
 
@@ -127,9 +138,10 @@ std::optional<CUresult> cuLibraryLoadData(Session& session, std::uint32_t number
       done = driver.cuLibraryLoadData(&library, load->blob.data.get(), load->jit.options(),
                                       load->jit.values(), load->jit.count(), nullptr, nullptr, 0);
     }
-    return [&session, load, number, handle, library, done] {
+    const std::vector<std::uint8_t> reason = last_refusal(driver);
+    return [&session, load, number, handle, library, done, reason] {
       end_load<calls::CuLibraryLoadData>(session, number, HandleKind::library, handle,
-                                         load->context, *load, done, library,
+                                         load->context, *load, done, reason, library,
                                          session.driver().cuLibraryUnload);
     };
   });
@@ -144,6 +156,7 @@ CUresult cuModuleGetFunction(Session& session, const calls::CuModuleGetFunction&
   const DriverTable& driver = session.driver();
   CUfunction function = nullptr;
   CUresult result = driver.cuModuleGetFunction(&function, module, std::string(call.name).c_str());
+  if (refused(driver, result, reply)) return CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = session.adopt(HandleKind::function, call.hfunc, function);
   if (result != CUDA_SUCCESS) return result;
   describe(
@@ -165,6 +178,7 @@ CUresult cuLibraryGetKernel(Session& session, const calls::CuLibraryGetKernel& c
   CUkernel kernel = nullptr;
   CUresult result = HEADRACE_DRIVER_CALL(session, cuLibraryGetKernel, &kernel, library,
                                          std::string(call.name).c_str());
+  if (refused(session.driver(), result, reply)) return CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = session.adopt(HandleKind::kernel, call.pKernel, kernel);
   if (result != CUDA_SUCCESS) return result;
   const SessionDevice* device =

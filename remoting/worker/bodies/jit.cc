@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+
+#include "driverabi/refusals.h"
 
 namespace headrace::worker::bodies {
 
@@ -72,6 +75,21 @@ float JitOptions::float_at(std::size_t at) const {
   float value = 0;
   std::memcpy(&value, &values_[at], sizeof value);
   return value;
+}
+
+std::vector<std::uint8_t> last_refusal(const DriverTable& driver) {
+  CUuuid id{};
+  std::memcpy(id.bytes, driverabi::kRefusalsId, sizeof id.bytes);
+  const void* found = nullptr;
+  if (driver.cuGetExportTable == nullptr || driver.cuGetExportTable(&found, &id) != CUDA_SUCCESS ||
+      found == nullptr) {
+    return {};
+  }
+  const driverabi::RefusalsTable& table = *static_cast<const driverabi::RefusalsTable*>(found);
+  if (table.bytes < sizeof table) return {};
+  const std::string_view text = table.last();
+  constexpr std::size_t most = 4096;  // of a reply's field
+  return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), most))};
 }
 
 }  // namespace headrace::worker::bodies

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gen/calls.h"
+#include "gen/driver_table.h"
 
 namespace headrace::worker::bodies {
 
@@ -19,12 +20,13 @@ class JitOptions {
   CUjit_option* options() { return options_.data(); }
   void** values() { return values_.data(); }
 
-  // What the driver wrote, for a reply with the fields of a load.
+  // What the driver wrote, for a reply with the fields of a load. Without an error log `reason`
+  // takes its place: the client has a log file, if not a buffer.
   template <typename Reply>
-  void tell(CUresult result, Reply& reply) const {
+  void tell(CUresult result, const std::vector<std::uint8_t>& reason, Reply& reply) const {
     reply.load_result = result;
     reply.info_log = written(info_, info_size_at_);
-    reply.error_log = written(error_, error_size_at_);
+    reply.error_log = error_size_at_ == absent ? reason : written(error_, error_size_at_);
     if (wall_time_at_ != absent) reply.wall_time = float_at(wall_time_at_);
   }
 
@@ -43,5 +45,9 @@ class JitOptions {
   std::vector<std::uint8_t> info_, error_;
   std::size_t info_size_at_ = absent, error_size_at_ = absent, wall_time_at_ = absent;
 };
+
+// In words, why this thread's last load, link or look-up failed; empty where the driver does not
+// say.
+std::vector<std::uint8_t> last_refusal(const DriverTable& driver);
 
 }  // namespace headrace::worker::bodies

@@ -61,11 +61,12 @@ std::optional<CUresult> cuLinkAddData_v2(Session& session, std::uint32_t number,
     const CUresult done = session.driver().cuLinkAddData_v2(
         state, type, input->blob.data.get(), size, input->name.c_str(), input->jit.count(),
         input->jit.options(), input->jit.values());
-    return [&session, input, options, number, done] {
+    const std::vector<std::uint8_t> reason = last_refusal(session.driver());
+    return [&session, input, options, number, done, reason] {
       calls::CuLinkAddData_v2Reply reply;
-      input->jit.tell(done, reply);
+      input->jit.tell(done, reason, reply);
       if (input->jit.count() == 0 && options != nullptr) {
-        static_cast<LinkOptions*>(options.get())->jit.tell(done, reply);
+        static_cast<LinkOptions*>(options.get())->jit.tell(done, reason, reply);
       }
       session.answer({calls::CuLinkAddData_v2::kType, number}, CUDA_SUCCESS, reply);
     };
@@ -86,7 +87,8 @@ std::optional<CUresult> cuLinkComplete(Session& session, std::uint32_t number,
     void* image = nullptr;
     std::size_t size = 0;
     const CUresult done = session.driver().cuLinkComplete(state, &image, &size);
-    return [&session, number, state, handle, options, image, size, done] {
+    const std::vector<std::uint8_t> reason = last_refusal(session.driver());
+    return [&session, number, state, handle, options, image, size, done, reason] {
       // The image belongs to the link state, which a later frame may have ended meanwhile.
       CUlinkState now = nullptr;
       const bool alive = session.find(HandleKind::link_state, handle, now) && now == state;
@@ -100,7 +102,8 @@ std::optional<CUresult> cuLinkComplete(Session& session, std::uint32_t number,
         out.end(place);
       }
       calls::CuLinkCompleteReply reply;
-      if (options != nullptr) static_cast<LinkOptions*>(options.get())->jit.tell(result, reply);
+      if (options != nullptr)
+        static_cast<LinkOptions*>(options.get())->jit.tell(result, reason, reply);
       reply.load_result = result;
       session.answer({calls::CuLinkComplete::kType, number}, CUDA_SUCCESS, reply);
     };

@@ -47,6 +47,7 @@ class Kernel:
     local_bytes: int = 32
     max_threads: int = 256
     req_ntid: tuple[int, int, int] = (0, 0, 0)
+    refused: str = ""
     code: str = ""
     text_bytes: int = 100
 

@@ -106,13 +106,15 @@ def covered_forms() -> Iterator[str]:
         yield from (access.form for access in examples(opcode))
 
 
-def groups(opcode: str) -> Iterator[list[Access]]:
+BYTES = (1, 2, 4, 8, 16, 32)
+
+
+def groups(opcode: str, size: int) -> Iterator[list[Access]]:
     """Kernels: accesses of equal size, so that one launch can make them all contiguous."""
-    ordered = sorted(examples(opcode), key=lambda a: a.bytes)
-    for _, same in itertools.groupby(ordered, key=lambda a: a.bytes):
-        rows = list(same)
-        for start in range(0, len(rows), ROWS_IN_A_KERNEL):
-            yield rows[start : start + ROWS_IN_A_KERNEL]
+    assert {a.bytes for a in examples(opcode)} <= set(BYTES)
+    rows = [a for a in examples(opcode) if a.bytes == size]
+    for start in range(0, len(rows), ROWS_IN_A_KERNEL):
+        yield rows[start : start + ROWS_IN_A_KERNEL]
 
 
 HEAD = """.version 8.8
@@ -158,8 +160,9 @@ def widened(type_name: str, source: str, k: int) -> str:
     return f"mov.b64 %d70, {source};"
 
 
+@functools.cache
 def data() -> np.ndarray:
-    """32 bytes for each lane; every fifth byte has its sign bit set."""
+    """32 bytes for each lane."""
     return np.random.default_rng(11).integers(0, 256, LANES * SLOT).astype("u1")
 
 
@@ -174,9 +177,9 @@ def element(raw: np.ndarray, access: Access, start: int, k: int) -> int:
     return int.from_bytes(raw[place : place + access.size].tobytes(), "little")
 
 
-def launch(text: str, memory: np.ndarray, out: np.ndarray, stride: int, lanes: int) -> None:
+def launch(module: Module, memory: np.ndarray, out: np.ndarray, stride: int, lanes: int) -> None:
     args = [memory, out, np.uint32(stride), data()[64:96].tobytes()]
-    outcome = Module(text, opt=0).launch("t", (1,), (lanes,), args)
+    outcome = module.launch("t", (1,), (lanes,), args)
     assert outcome.kind == 0
 
 
@@ -188,9 +191,10 @@ FILL = " ".join(
 
 
 @pytest.mark.parametrize("opcode", ["ld", "ldu"])
-def test_every_load(opcode: str) -> None:
+@pytest.mark.parametrize("size", BYTES)
+def test_every_load(opcode: str, size: int) -> None:
     compared = 0
-    for rows in groups(opcode):
+    for rows in groups(opcode, size):
         body = [f"mov.u64 %d15, words; add.u64 %d15, %d15, %d3; {FILL} bar.sync 0;"]
         body.append(f"mul.wide.u32 %d4, %r1, {64 * len(rows)}; add.u64 %d5, %d1, %d4;")
         for number, a in enumerate(rows):
@@ -201,10 +205,10 @@ def test_every_load(opcode: str) -> None:
                 body.append(f"{widened(a.type, item, k)} st.global.b64 [%d5+{at}], %d70;")
                 if a.type == "b128":
                     body.append(f"st.global.b64 [%d5+{at + 8}], %d71;")
-        text, size = text_of(body), rows[0].bytes
+        module = Module(text_of(body), opt=0)
         for stride, lanes in ((SLOT, 32), (size, 32), (size, 20)):
             out = np.zeros((LANES, len(rows), 8), "u8")
-            launch(text, data(), out, stride, lanes)
+            launch(module, data().copy(), out, stride, lanes)
             for (number, a), lane in itertools.product(enumerate(rows), range(lanes)):
                 raw, start = data(), lane * stride
                 if a.inner == "param":
@@ -220,13 +224,14 @@ def test_every_load(opcode: str) -> None:
                         want = ref.unsigned(ref.signed(want, 8 * a.size), 64)
                     assert got == want, (a.form, stride, lane, k)
                     compared += 1
-    assert compared > (50_000 if opcode == "ld" else 5_000)
+    assert compared > 400 or (opcode, size) == ("ldu", 32)
 
 
 # ---------------------------------------------------------------------- stores
-def test_every_store() -> None:
+@pytest.mark.parametrize("size", BYTES)
+def test_every_store(size: int) -> None:
     compared = 0
-    for rows in groups("st"):
+    for rows in groups("st", size):
         body = []
         for number, a in enumerate(rows):
             items = [register(a.type, k) for k in range(a.count)]
@@ -264,11 +269,10 @@ def test_every_store() -> None:
                     body.append(
                         f"ld.{a.inner}.b64 %d70, [{base}+{k}]; st.global.b64 [%d17+{k}], %d70;"
                     )
-        text = text_of(["mov.u64 %d15, words; add.u64 %d15, %d15, %d3;", *body])
-        size = rows[0].bytes
+        module = Module(text_of(["mov.u64 %d15, words; add.u64 %d15, %d15, %d3;", *body]), opt=0)
         for stride, lanes in ((SLOT, 32), (size, 32), (size, 20)):
             out = np.full((len(rows), LANES * SLOT), 255, "u1")
-            launch(text, data(), out, stride, lanes)
+            launch(module, data().copy(), out, stride, lanes)
             for number, a in enumerate(rows):
                 want = np.full(LANES * SLOT, 255, "u1")
                 for lane in range(lanes):
@@ -277,7 +281,7 @@ def test_every_store() -> None:
                     want[lane * step : lane * step + size] = given
                 assert np.array_equal(out[number], want), (a.form, stride, lanes)
                 compared += 1
-    assert compared > 1_000
+    assert compared > 90
 
 
 # ---------------------------------------------------------------------- atomics
@@ -391,21 +395,23 @@ def _atomic_text(a: Access, number: int, opcode: str) -> list[str]:
 
 
 @pytest.mark.parametrize("opcode", ["atom", "red"])
-def test_every_atomic_operation(opcode: str) -> None:
+@pytest.mark.parametrize("scalar", [True, False])
+def test_every_atomic_operation(opcode: str, scalar: bool) -> None:
     rows = [a for a in examples(opcode) if a.operation != "cas"]
+    rows = [a for a in rows if (a.count == 1) == scalar]
     for start in range(0, len(rows), 24):
         part = rows[start : start + 24]
         body = [f"rem.u32 %r3, %r1, {WORDS};"]
         for number, a in enumerate(part):
             body += _atomic_text(a, number, opcode)
-        text = text_of(body)
+        module = Module(text_of(body), opt=0)
         given = np.concatenate([operands(a) for a in part])
         for lanes in (32, 20):
             out = np.zeros((len(part), 2048), "u1")
             for number, a in enumerate(part):
                 out[number, :96] = operands(a)[-96:]
             before = out.copy()
-            launch(text, given.copy(), out, SLOT, lanes)
+            launch(module, given.copy(), out, SLOT, lanes)
             for number, a in enumerate(part):
                 check_atomic(a, operands(a), before[number], out[number], lanes, opcode)
 
@@ -460,7 +466,7 @@ def test_every_compare_and_swap() -> None:
                 body.append("bar.sync 0; ld.shared.b64 %d70, [words]; st.global.b64 [%d32], %d70;")
         out = np.zeros((len(part), 2048), "u1")
         out[:, 0] = 5
-        launch(text_of(body), data(), out, SLOT, 32)
+        launch(Module(text_of(body), opt=0), data().copy(), out, SLOT, 32)
         for number, a in enumerate(part):
             olds = [element(out[number], a, 1024 + lane * SLOT, 0) for lane in range(32)]
             assert olds == [5] * 6 + list(range(6, 32)), a.form

@@ -170,6 +170,26 @@ def test_unsupported_kernel_does_not_spoil_the_module() -> None:
     assert caught.value.line == 25
 
 
+def test_inspection_names_forms_that_will_be_refused() -> None:
+    """Also those of functions that a kernel calls; comments and names do not count."""
+    text = """.version 8.0
+    .target sm_80
+    .address_size 64
+    .func f(.param .b32 x) { // tex.bad.one
+      frobnicate.u32 %r1, %r2; ret; }
+    .entry fine() { .reg .b32 %r<4>; /* wgmma.x */ add.u32 %r1, %r2, 3; @!%p bra.uni L; L: ret; }
+    .entry first() { .reg .b32 %r<4>; .reg .pred %p; @!%p tex.2d.v4.f32.s32 {%r1}, [t, {%r2}]; ret; }
+    .entry second() { { .param .b32 z; call.uni f, (z); } ret; }
+    """
+    refused = {k.name: k.refused for k in inspect_module(text).kernels}
+    assert refused == {
+        "fine": "",
+        "first": "line 7: instruction form not supported: tex.2d.v4.f32.s32",
+        "second": "line 5: instruction form not supported: frobnicate.u32",
+    }
+    assert not inspect_module(text + "//" + " " * (1 << 20)).kernels[1].refused
+
+
 # ---------------------------------------------------------------------- modules
 def test_inspection() -> None:
     text = """.version 8.0

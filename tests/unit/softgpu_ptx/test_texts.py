@@ -131,16 +131,51 @@ def test_layout_of_the_text_does_not_matter(origin: str, variant: str) -> None:
     runs_well(VARIANTS[variant](text))
 
 
-@pytest.mark.parametrize("origin", [*ORIGINS, "triton"])
+@functools.cache
+def by_numba(debug: bool) -> str:
+    from numba import cuda, float32, int32, void
+
+    def axpy(a, x, y, n):  # type: ignore[no-untyped-def]
+        i = cuda.grid(1)
+        if i < n:
+            y[i] = a * (x[i] * float32(2)) + y[i]
+
+    signature = void(float32, float32[::1], float32[::1], int32)
+    how = {"debug": True, "opt": False} if debug else {"lineinfo": True}
+    return str(cuda.compile_ptx(axpy, signature, cc=(8, 0), **how)[0])
+
+
+def entry_of(text: str) -> str:
+    found = re.search(r"\.entry\s+(\S+?)\s*\(", text)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize("variant", ["as it is", "CRLF", "a zero at the end"])
+def test_kernels_of_numba(debug: bool, variant: str) -> None:
+    text = VARIANTS[variant](by_numba(debug))
+    x, y = np.arange(100, dtype="f4"), np.arange(100, dtype="f4")[::-1].copy()
+    want = 3 * 2 * x + y
+    # an array is its owners, numbers of items and bytes, data, shape and strides
+    arrays = [[0, 0, 100, 4, v, 100, 4] for v in (x, y)]
+    arguments = [np.float32(3), *arrays[0], *arrays[1], 100]
+    assert Module(text, opt=1).launch(entry_of(text), (2,), (64,), arguments).kind == 0
+    assert np.array_equal(y, want)
+
+
+@pytest.mark.parametrize("origin", [*ORIGINS, "triton", "numba"])
 def test_a_cut_text_is_an_error_with_a_line(origin: str) -> None:
     if origin == "triton":
         text, kernel = (HERE / "kernels/triton_matmul.ptx").read_text(), "matmul"
+    elif origin == "numba":
+        text, kernel = by_numba(True), entry_of(by_numba(True))
     else:
         text, kernel = text_of(origin), "axpy"
     rng = np.random.default_rng(9)
     found = [
         error_of(text[:offset], kernel)
-        for offset in sorted(rng.integers(1, len(text), 200 if origin != "triton" else 60))
+        for offset in sorted(rng.integers(1, len(text), 200 if origin in ORIGINS else 60))
     ]
     errors = [(cut, error) for cut, error in found if error is not None]
     assert len(errors) > 20
