@@ -59,7 +59,8 @@ def main(folder: Path, images: Path) -> None:
         else:
             with zipfile.ZipFile(each) as archive:
                 archive.extractall(folder / each.stem)
-    for target in (*IMAGE_TARGETS, "fuzz_frames", "fuzz_decoders", "fuzz_texts", "fuzz_session"):
+    others = ("fuzz_frames", "fuzz_decoders", "fuzz_texts", "fuzz_session", "fuzz_host_lines")
+    for target in (*IMAGE_TARGETS, *others):
         (folder / target).mkdir(parents=True, exist_ok=True)
     for name, number, reply, payload in payloads():
         header = struct.pack("<IHHII", len(payload), number, int(reply), 1, 0)
@@ -68,6 +69,10 @@ def main(folder: Path, images: Path) -> None:
             (folder / "fuzz_session" / name).write_bytes(header + payload)
         prefix = struct.pack("<HB", number, reply)
         (folder / "fuzz_decoders" / name).write_bytes(prefix + payload)
+    for count in (1, 3, 64):
+        lines = b"".join(struct.pack("<Q", 1 << bit) + b"x" for bit in range(count))
+        run = struct.pack("<BHII", 0, 8999, 1, count) + lines
+        (folder / "fuzz_host_lines" / f"lines-{count}").write_bytes(run)
     for target in IMAGE_TARGETS:
         for image in [*images.iterdir(), *(CORPUS / "fuzz_images").iterdir()]:
             shutil.copy(image, folder / target / image.name)
