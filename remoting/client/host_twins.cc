@@ -137,6 +137,8 @@ CUresult HostTwins::share_block(std::uint64_t base) {
       shared_[base] = block;
       shared_count_.store(shared_.size(), std::memory_order_release);
       hidden_gone();
+      log_line("page-locked memory at " + hexadecimal(base) + " (" + std::to_string(block.size) +
+               " bytes) is shared with the server: its address may reach a kernel");
       return outcome.deferred;
     }
   }

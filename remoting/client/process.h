@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/device_addresses.h"
 #include "client/host_twins.h"
 #include "client/memory_ranges.h"
 #include "client/state.h"
@@ -39,6 +40,7 @@ struct Process : Unasked {
   std::vector<std::unique_ptr<Device>> devices;
   HandleMaker handles;
   MemoryRanges memory;
+  DeviceAddresses device_addresses;
   HostTwins host_twins;
   Table<Context> contexts;
   Table<Stream> streams;

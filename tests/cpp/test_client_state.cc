@@ -1,10 +1,12 @@
 // The client's shadow state: memory ranges, handles, visible devices, launch checks, JIT logs.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "client/device_addresses.h"
 #include "client/devices.h"
 #include "client/jit_options.h"
 #include "client/launches.h"
@@ -193,6 +195,35 @@ TEST_CASE("JIT logs end inside their buffers and leave the rest alone") {
   values[1] = reinterpret_cast<void*>(6);
   CHECK(bad.read(2, options, values) == CUDA_ERROR_INVALID_VALUE);
   CHECK(bad.read(1, nullptr, nullptr) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("addresses of device memory are kept free here, and those in use are told") {
+  constexpr std::uint64_t chunk = std::uint64_t{2} << 20;
+  constexpr std::uint64_t start = 0x2c00'0000'0000;  // nothing of a process is here by itself
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  const auto at = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
+  const auto is_free = [&](std::uint64_t address) {
+    void* const got = mmap(at(address), 4096, PROT_NONE, flags, -1, 0);
+    if (got != MAP_FAILED) munmap(got, 4096);
+    return got == at(address);
+  };
+  DeviceAddresses addresses;
+  REQUIRE(is_free(start));
+  CHECK(addresses.keep_free(start + 512, 512));
+  CHECK_FALSE(is_free(start));
+  CHECK_FALSE(is_free(start + chunk - 4096));
+  CHECK(is_free(start + chunk));
+  CHECK(addresses.keep_free(start + chunk - 512, 1024));  // half of it is kept already
+  CHECK(addresses.keep_free(start, 4 * chunk));
+  CHECK_FALSE(is_free(start + 3 * chunk));
+  // The program's page in a chunk leaves room beside it.
+  const std::uint64_t other = start + 16 * chunk;
+  REQUIRE(mmap(at(other + 8192), 4096, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0) !=
+          MAP_FAILED);
+  CHECK(addresses.keep_free(other, 8192));
+  CHECK_FALSE(addresses.keep_free(other + 8191, 2));
+  CHECK_FALSE(addresses.keep_free(other - chunk, 3 * chunk));
+  CHECK(addresses.keep_free(UINT64_MAX - 10, 5));
 }
 
 }  // namespace headrace::client

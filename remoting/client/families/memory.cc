@@ -1,5 +1,6 @@
 // Device memory. Allocations are recorded here, so that pointers can be told apart without asking.
 #include <optional>
+#include <vector>
 
 #include "client/allocations.h"
 #include "client/captures.h"
@@ -25,14 +26,62 @@ CUresult record_allocation(Context& context, std::uint64_t base, std::uint64_t s
 namespace headrace::client::families {
 namespace {
 
+void give_back(const Context& context, std::uint64_t base) {
+  calls::CuMemFree_v2 back;
+  back.dptr = base;
+  send_in(context.id, back);
+}
+
+// Memory of the server at addresses that mean something else in this process. It is held until
+// another try has got other addresses, and then given back.
+class Collisions {
+ public:
+  explicit Collisions(const Context& context) : context_(context) {}
+  ~Collisions() {
+    try {
+      for (const std::uint64_t base : held_) give_back(context_, base);
+    } catch (...) {  // no memory for a frame: the session's end will free it
+    }
+  }
+  Collisions(const Collisions&) = delete;
+  Collisions& operator=(const Collisions&) = delete;
+
+  bool hold(std::uint64_t base) {
+    constexpr std::size_t tries = 4;
+    if (held_.size() == tries) return false;
+    held_.push_back(base);
+    return true;
+  }
+
+ private:
+  const Context& context_;
+  std::vector<std::uint64_t> held_;
+};
+
+// Asks until the memory lies where nothing of this process does. `size` of what has come back.
+template <typename Call, typename Size>
+TripResult ask_for_memory(Context& context, const Call& call, typename Call::Reply& reply,
+                          Size size) {
+  Collisions collisions(context);
+  for (;;) {
+    const TripResult outcome = trip_in(context.id, call, reply);
+    if (outcome.result != CUDA_SUCCESS || outcome.deferred != CUDA_SUCCESS ||
+        process().device_addresses.keep_free(reply.dptr, size(reply))) {
+      return outcome;
+    }
+    if (collisions.hold(reply.dptr)) continue;
+    log_line("the server's device memory lies at addresses that this process uses");
+    give_back(context, reply.dptr);
+    return {CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS};
+  }
+}
+
 // What an allocation brought back: memory is kept only when the program is told of success.
 CUresult finish_allocation(Context& context, const TripResult& outcome, std::uint64_t base,
                            std::uint64_t size, CUdeviceptr* out) {
   if (outcome.result != CUDA_SUCCESS) return outcome.told();
   if (outcome.deferred != CUDA_SUCCESS) {
-    calls::CuMemFree_v2 back;
-    back.dptr = base;
-    send_in(context.id, back);
+    give_back(context, base);
     return outcome.deferred;
   }
   *out = base;
@@ -49,7 +98,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr* out, std::size_t size) {
   calls::CuMemAlloc_v2 call;
   call.bytesize = size;
   calls::CuMemAlloc_v2::Reply reply;
-  const TripResult outcome = trip_in(context->id, call, reply);
+  const TripResult outcome =
+      ask_for_memory(*context, call, reply, [size](const auto&) { return size; });
   return finish_allocation(*context, outcome, reply.dptr, size, out);
 }
 
@@ -66,7 +116,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t wi
   call.Height = height;
   call.ElementSizeBytes = element_size;
   calls::CuMemAllocPitch_v2::Reply reply;
-  const TripResult outcome = trip_in(context->id, call, reply);
+  const TripResult outcome = ask_for_memory(
+      *context, call, reply, [height](const auto& got) { return got.pPitch * height; });
   if (outcome.result == CUDA_SUCCESS) *pitch = reply.pPitch;
   return finish_allocation(*context, outcome, reply.dptr, reply.pPitch * height, out);
 }
