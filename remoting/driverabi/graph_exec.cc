@@ -288,6 +288,10 @@ CUresult Graphs::replay_step(const Step& step, CUstream stream, bool* host_ran) 
   if (const EventWaitNode* event = std::get_if<EventWaitNode>(&payload)) {
     return host_.wait(stream, event->event, 0);
   }
+  if (const BatchMemOpNode* batch = std::get_if<BatchMemOpNode>(&payload)) {
+    return host_.memory_operations(stream, static_cast<unsigned>(batch->operations.size()),
+                                   batch->operations.data(), 0);
+  }
   return CUDA_SUCCESS;
 }
 

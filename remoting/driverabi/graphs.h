@@ -48,12 +48,16 @@ struct EventRecordNode {
 struct EventWaitNode {
   CUevent event = nullptr;
 };
+struct BatchMemOpNode {
+  mutable std::vector<CUstreamBatchMemOpParams> operations;  // shown to the program by address
+  CUcontext context = nullptr;
+};
 struct Graph;
 struct ChildNode {
   std::shared_ptr<Graph> graph;
 };
 using Payload = std::variant<EmptyNode, KernelNode, MemcpyNode, MemsetNode, HostNode,
-                             EventRecordNode, EventWaitNode, ChildNode>;
+                             EventRecordNode, EventWaitNode, ChildNode, BatchMemOpNode>;
 
 CUgraphNodeType type_of(const Payload& payload);
 
@@ -119,6 +123,7 @@ struct GraphHost {
   CUresult (*record)(CUevent, CUstream);
   CUresult (*wait)(CUstream, CUevent, unsigned);
   CUresult (*synchronise)(CUstream);
+  CUresult (*memory_operations)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
 };
 
 // ---------------------------------------------------------------- all graphs of a process

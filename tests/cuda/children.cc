@@ -164,6 +164,20 @@ int fork_before_init() {
   return use_device();
 }
 
+// A program that ends while a stream waits for what never comes.
+int unsatisfied_wait() {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  CUstream stream = nullptr;
+  if (int line = start(&context)) return line;
+  EXPECT(CUDA_SUCCESS, cu.cuMemAlloc_v2(&memory, 64));
+  EXPECT(CUDA_SUCCESS, cu.cuMemsetD32_v2(memory, 0, 16));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamWaitValue32_v2(stream, memory, 1, CU_STREAM_WAIT_VALUE_EQ));
+  EXPECT(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(stream));
+  return 0;
+}
+
 }  // namespace
 
 int child_main(const std::string& scenario) {
@@ -173,6 +187,7 @@ int child_main(const std::string& scenario) {
   if (scenario == "fork_after_init") return fork_after_init();
   if (scenario == "fork_before_init") return fork_before_init();
   if (scenario == "fork_with_page_locked") return fork_with_page_locked();
+  if (scenario == "unsatisfied_wait") return unsatisfied_wait();
   std::fprintf(stderr, "driver_tests: no scenario %s\n", scenario.c_str());
   return 255;
 }

@@ -14,9 +14,11 @@
   X(cuCtxGetStreamPriorityRange) \
   X(cuCtxPopCurrent_v2) \
   X(cuCtxPushCurrent_v2) \
+  X(cuCtxRecordEvent) \
   X(cuCtxSetCurrent) \
   X(cuCtxSetLimit) \
   X(cuCtxSynchronize) \
+  X(cuCtxWaitEvent) \
   X(cuDeviceComputeCapability) \
   X(cuDeviceGet) \
   X(cuDeviceGetAttribute) \
@@ -46,6 +48,7 @@
   X(cuGetErrorString) \
   X(cuGetExportTable) \
   X(cuGetProcAddress_v2) \
+  X(cuGraphAddBatchMemOpNode) \
   X(cuGraphAddChildGraphNode) \
   X(cuGraphAddDependencies) \
   X(cuGraphAddEmptyNode) \
@@ -53,10 +56,13 @@
   X(cuGraphAddKernelNode_v2) \
   X(cuGraphAddMemcpyNode) \
   X(cuGraphAddMemsetNode) \
+  X(cuGraphBatchMemOpNodeGetParams) \
+  X(cuGraphBatchMemOpNodeSetParams) \
   X(cuGraphClone) \
   X(cuGraphCreate) \
   X(cuGraphDestroy) \
   X(cuGraphDestroyNode) \
+  X(cuGraphExecBatchMemOpNodeSetParams) \
   X(cuGraphExecDestroy) \
   X(cuGraphExecKernelNodeSetParams_v2) \
   X(cuGraphExecUpdate_v2) \
@@ -75,10 +81,10 @@
   X(cuKernelGetAttribute) \
   X(cuKernelGetFunction) \
   X(cuKernelSetAttribute) \
+  X(cuLaunchCooperativeKernel) \
   X(cuLaunchHostFunc) \
   X(cuLaunchKernel) \
   X(cuLaunchKernelEx) \
-  X(cuLaunchCooperativeKernel) \
   X(cuLibraryGetGlobal) \
   X(cuLibraryGetKernel) \
   X(cuLibraryGetModule) \
@@ -105,7 +111,8 @@
   X(cuMemGetAllocationPropertiesFromHandle) \
   X(cuMemGetInfo_v2) \
   X(cuMemHostAlloc) \
-  X(cuMemHostGetDevicePointer_v2) X(cuMemHostGetFlags) \
+  X(cuMemHostGetDevicePointer_v2) \
+  X(cuMemHostGetFlags) \
   X(cuMemHostRegister_v2) \
   X(cuMemHostUnregister) \
   X(cuMemMap) \
@@ -154,17 +161,16 @@
   X(cuPointerGetAttribute) \
   X(cuPointerGetAttributes) \
   X(cuStreamAddCallback) \
+  X(cuStreamBatchMemOp_v2) \
   X(cuStreamBeginCapture_v2) \
   X(cuStreamCopyAttributes) \
-  X(cuStreamEndCapture) \
-  X(cuStreamGetCaptureInfo_v2) \
-  X(cuStreamGetCaptureInfo_v3) \
-  X(cuStreamUpdateCaptureDependencies) \
-  X(cuThreadExchangeStreamCaptureMode) \
   X(cuStreamCreate) \
   X(cuStreamCreateWithPriority) \
   X(cuStreamDestroy_v2) \
+  X(cuStreamEndCapture) \
   X(cuStreamGetAttribute) \
+  X(cuStreamGetCaptureInfo_v2) \
+  X(cuStreamGetCaptureInfo_v3) \
   X(cuStreamGetCtx) \
   X(cuStreamGetDevice) \
   X(cuStreamGetFlags) \
@@ -174,5 +180,11 @@
   X(cuStreamQuery) \
   X(cuStreamSetAttribute) \
   X(cuStreamSynchronize) \
-  X(cuStreamWaitEvent)
+  X(cuStreamUpdateCaptureDependencies) \
+  X(cuStreamWaitEvent) \
+  X(cuStreamWaitValue32_v2) \
+  X(cuStreamWaitValue64_v2) \
+  X(cuStreamWriteValue32_v2) \
+  X(cuStreamWriteValue64_v2) \
+  X(cuThreadExchangeStreamCaptureMode)
 // clang-format on

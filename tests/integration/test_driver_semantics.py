@@ -53,6 +53,7 @@ SUITES = [
     "faults",
     "bad handles",
     "virtual memory",
+    "stream memory",
 ]
 
 

@@ -3,6 +3,7 @@
 #include "client/launches.h"
 #include "client/remote.h"
 #include "client/streams.h"
+#include "driverabi/stream_memory.h"
 #include "gen/client_families.h"
 
 namespace headrace::client {
@@ -31,7 +32,8 @@ Graphs& graphs() {
       {stream_of, read_kernel_node, families::cuLaunchKernelEx, families::cuMemcpy3DAsync_v2,
        families::cuMemsetD2D8Async, families::cuMemsetD2D16Async, families::cuMemsetD2D32Async,
        families::cuLaunchHostFunc, families::cuEventCreate, families::cuEventDestroy_v2,
-       families::cuEventRecord, families::cuStreamWaitEvent, families::cuStreamSynchronize});
+       families::cuEventRecord, families::cuStreamWaitEvent, families::cuStreamSynchronize,
+       families::cuStreamBatchMemOp_v2});
   return *all;
 }
 

@@ -14,6 +14,12 @@ std::int64_t now() {
   return std::int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
 
+}  // namespace
+
+void Event::Record::stamp() { nanoseconds.store(now(), std::memory_order_release); }
+
+namespace {
+
 // The event's context has failed: then every call on it says so.
 CUresult state_of(const EventPtr& event) {
   ContextPtr context = event->context.lock();
@@ -72,7 +78,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned
     }
     std::shared_ptr<Event::Record> record = std::make_shared<Event::Record>();
     auto stamp = [record] {
-      record->nanoseconds.store(now(), std::memory_order_release);
+      record->stamp();
       return CUDA_SUCCESS;
     };
     if (context->idle(stream)) {

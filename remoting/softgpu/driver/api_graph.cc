@@ -1,6 +1,7 @@
 // Graphs and capture: held by driverabi/graphs.h, run as calls of this library.
 #include <cuda.h>
 
+#include "remoting/driverabi/stream_memory.h"
 #include "remoting/softgpu/driver/capture.h"
 #include "remoting/softgpu/driver/launch.h"
 
@@ -18,6 +19,7 @@ decltype(::cuEventDestroy_v2) cuEventDestroy_v2;
 decltype(::cuEventRecord) cuEventRecord;
 decltype(::cuStreamWaitEvent) cuStreamWaitEvent;
 decltype(::cuStreamSynchronize) cuStreamSynchronize;
+decltype(::cuStreamBatchMemOp_v2) cuStreamBatchMemOp_v2;
 
 namespace {
 
@@ -41,7 +43,8 @@ Graphs& graphs() {
       {stream_of, read_kernel_node, softgpu::cuLaunchKernelEx, softgpu::cuMemcpy3DAsync_v2,
        softgpu::cuMemsetD2D8Async, softgpu::cuMemsetD2D16Async, softgpu::cuMemsetD2D32Async,
        softgpu::cuLaunchHostFunc, softgpu::cuEventCreate, softgpu::cuEventDestroy_v2,
-       softgpu::cuEventRecord, softgpu::cuStreamWaitEvent, softgpu::cuStreamSynchronize});
+       softgpu::cuEventRecord, softgpu::cuStreamWaitEvent, softgpu::cuStreamSynchronize,
+       softgpu::cuStreamBatchMemOp_v2});
   return *all;
 }
 

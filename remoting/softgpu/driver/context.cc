@@ -67,6 +67,7 @@ void Context::reset() {
   std::lock_guard<std::mutex> guard(mutex_);
   legacy_ = nullptr;
   streams_.clear();
+  holds_.clear();
   std::lock_guard<std::mutex> settings_guard(settings_mutex);
   condition_.add_context(-1);
   heap_ = nullptr;  // its memory went with all other memory of the context
@@ -175,6 +176,7 @@ void Context::collect_locked(const Stream& stream, std::vector<OperationPtr>* ou
     if (operation != nullptr && !operation->done()) out->push_back(operation);
   };
   add(stream.last);
+  for (const OperationPtr& hold : holds_) add(hold);
   if (stream.legacy) {
     for (const StreamPtr& other : streams_) {
       if (other->blocking()) add(other->last);
@@ -213,6 +215,28 @@ OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> 
     output_.flush();
   }
   return operation;
+}
+
+void Context::submit_wait(const StreamPtr& stream, std::function<bool()> over) {
+  ContextPtr self = shared_from_this();
+  Engine& engine = runtime_.engine();
+  OperationPtr gate = engine.make_gate(stream->priority);
+  Operation::Body begin = [self, gate, over = std::move(over)]() mutable {
+    self->runtime_.watch().add(
+        [self, over = std::move(over)] { return self->sticky() != CUDA_SUCCESS || over(); },
+        [self, gate] { self->runtime_.engine().open(gate); });
+  };
+  std::lock_guard<std::mutex> guard(mutex_);
+  std::vector<OperationPtr> after;
+  collect_locked(*stream, &after);
+  engine.submit(std::move(begin), stream->priority, after);
+  stream->last = gate;
+}
+
+void Context::hold_until(const OperationPtr& operation) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  std::erase_if(holds_, [](const OperationPtr& hold) { return hold->done(); });
+  holds_.push_back(operation);
 }
 
 std::vector<OperationPtr> Context::pending(const StreamPtr& stream) {

@@ -50,6 +50,7 @@ struct Event {
     OperationPtr operation;  // null: nothing was in its way when it was recorded
     std::atomic<std::int64_t> nanoseconds{0};
     bool done() const { return operation == nullptr || operation->done(); }
+    void stamp();  // with the time that it is now
   };
   std::uint64_t handle = 0;
   std::weak_ptr<Context> context;
@@ -97,6 +98,11 @@ class Context : public std::enable_shared_from_this<Context> {
   // is skipped once the context has failed, unless `always`. With CUDA_LAUNCH_BLOCKING=1 waits.
   OperationPtr submit(const StreamPtr& stream, std::function<CUresult()> body, bool always = false,
                       const OperationPtr& also_after = nullptr);
+  // Stops the stream until `over` says yes or the context has failed. Asked on the thread of the
+  // watch (watch.h); it must neither throw nor block.
+  void submit_wait(const StreamPtr& stream, std::function<bool()> over);
+  // Everything that is given to any stream from now on comes after `operation`.
+  void hold_until(const OperationPtr& operation);
   // Operations that a synchronous call on this stream has to wait for.
   std::vector<OperationPtr> pending(const StreamPtr& stream);
   bool idle(const StreamPtr& stream);
@@ -138,7 +144,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   std::mutex mutex_;
   StreamPtr legacy_;
-  std::vector<StreamPtr> streams_;  // all others, also destroyed ones with work left
+  std::vector<StreamPtr> streams_;   // all others, also destroyed ones with work left
+  std::vector<OperationPtr> holds_;  // what all later work comes after
 };
 
 }  // namespace headrace::softgpu

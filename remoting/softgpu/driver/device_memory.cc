@@ -251,8 +251,12 @@ bool DeviceMemory::find(std::uint64_t address, Allocation* out) const {
 }
 
 bool DeviceMemory::contains(std::uint64_t address, std::uint64_t size) const {
-  if (size == 0) return true;
   std::lock_guard<std::mutex> guard(mutex_);
+  return contains_locked(address, size);
+}
+
+bool DeviceMemory::contains_locked(std::uint64_t address, std::uint64_t size) const {
+  if (size == 0) return true;
   auto after = allocations_.upper_bound(address);
   if (after != allocations_.begin()) {
     const Allocation& entry = std::prev(after)->second;

@@ -51,6 +51,14 @@ class DeviceMemory {
   // The whole range lies in one allocation, or in mappings side by side that may be accessed. Empty
   // ranges always do.
   bool contains(std::uint64_t address, std::uint64_t size) const;
+  // Whether the range is there, and stays there while `use` runs.
+  template <typename Use>
+  bool hold(std::uint64_t address, std::uint64_t size, const Use& use) const {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (!contains_locked(address, size)) return false;
+    use();
+    return true;
+  }
   bool in_window(std::uint64_t address) const { return address >= low_ && address < high_; }
 
   // ---- addresses and physical memory apart (device_mapping.cc); sizes are whole chunks
@@ -79,6 +87,7 @@ class DeviceMemory {
   };
 
   DeviceMemory() = default;
+  bool contains_locked(std::uint64_t address, std::uint64_t size) const;
   std::uint64_t map_chunks(const std::vector<std::uint32_t>& chunks);
   bool map_chunks_at(std::uint64_t base, const std::uint32_t* chunks, std::size_t count,
                      int protection);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -29,6 +30,18 @@ class HostMemory {
   void free_all_of(std::uint64_t context);
   bool find(std::uint64_t address, HostBlock* out) const;
   bool contains(std::uint64_t address, std::uint64_t size) const;
+  // Whether the range is there, and stays there while `use` runs.
+  template <typename Use>
+  bool hold(std::uint64_t address, std::uint64_t size, const Use& use) const {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto after = blocks_.upper_bound(address);
+    if (after == blocks_.begin()) return false;
+    const HostBlock& block = std::prev(after)->second;
+    const std::uint64_t offset = address - block.base;
+    if (offset >= block.size || size > block.size - offset) return false;
+    use();
+    return true;
+  }
 
   void window(std::uint64_t* low, std::uint64_t* high) const;
   // What is registered now, by address; neighbours are one range.

@@ -17,6 +17,7 @@
 #include "remoting/softgpu/driver/device_memory.h"
 #include "remoting/softgpu/driver/handles.h"
 #include "remoting/softgpu/driver/host_memory.h"
+#include "remoting/softgpu/driver/watch.h"
 
 namespace headrace::softgpu {
 
@@ -69,6 +70,7 @@ class Runtime {
   std::vector<std::unique_ptr<Device>>& devices() { return devices_; }
   Device* device(CUdevice ordinal);
   Engine& engine() { return engine_; }
+  Watch& watch() { return watch_; }
   CompilerClient& compiler() { return compiler_; }
   HostMemory& host_memory() { return host_memory_; }
 
@@ -96,6 +98,7 @@ class Runtime {
 
   std::vector<std::unique_ptr<Device>> devices_;
   Engine engine_;
+  Watch watch_;
   CompilerClient compiler_;
   HostMemory host_memory_;
 };

@@ -26,6 +26,17 @@ OperationPtr Engine::submit(Operation::Body body, int priority,
   return operation;
 }
 
+OperationPtr Engine::make_gate(int priority) {
+  OperationPtr gate = std::make_shared<Operation>(nullptr, priority);
+  gate->waits_ = 1;  // for open()
+  return gate;
+}
+
+void Engine::open(const OperationPtr& gate) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (--gate->waits_ == 0) push_ready_locked(gate);
+}
+
 void Engine::push_ready_locked(OperationPtr operation) {
   ready_[operation->priority_].push_back(std::move(operation));
   ++ready_count_;

@@ -52,6 +52,10 @@ class Engine {
 
   // Null entries and finished operations in `after` are fine.
   OperationPtr submit(Operation::Body body, int priority, const std::vector<OperationPtr>& after);
+  // An operation without work that ends once it is opened: the end of something that is waited for
+  // outside the graph, on no thread of ours.
+  OperationPtr make_gate(int priority);
+  void open(const OperationPtr& gate);
 
  private:
   void push_ready_locked(OperationPtr operation);
