@@ -19,6 +19,7 @@ void forget_contents(Context& context) {
   const auto within = [&context](const auto& object) { return object.context == &context; };
   here.streams.take_if(within);
   here.events.take_if(within);
+  here.arrays.take_if(within);
   here.functions.take_if(within);
   here.modules.take_if(within);
   here.libraries.take_if([&context](Library& library) {

@@ -45,6 +45,7 @@ struct Process : Unasked {
   Table<Context> contexts;
   Table<Stream> streams;
   Table<Event> events;
+  Table<Array> arrays;
   Table<Module> modules;
   Table<Library> libraries;
   Table<LinkState> links;

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "driverabi/arrays.h"
 #include "driverabi/kernel_layout.h"
 
 namespace headrace::client {
@@ -92,6 +93,13 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   std::atomic<std::uint64_t> seen_uploads{0};  // of its context's
+};
+
+struct Array {
+  std::uint64_t id = 0;
+  Context* context = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR description{};
+  driverabi::ArrayShape shape;
 };
 
 struct Event {

@@ -53,6 +53,7 @@ CUresult Graphs::instantiate(CUgraphExec* out, CUgraph handle, unsigned long lon
   std::shared_ptr<Exec> exec = std::make_shared<Exec>();
   exec->flags = flags;
   exec->plan = std::move(plan);
+  hold_objects(*graph, *exec);
   std::uint64_t number = kExec | (next_++ << 4);
   execs_[number] = std::move(exec);
   *out = reinterpret_cast<CUgraphExec>(number);
@@ -66,9 +67,16 @@ CUresult Graphs::exec_destroy(CUgraphExec handle) {
     std::lock_guard<std::mutex> guard(mutex_);
     execs_.erase(number_of(handle));
   }
-  std::lock_guard<std::mutex> guard(exec->mutex);
-  if (exec->finished != nullptr) host_.end_event(exec->finished);
-  exec->finished = nullptr;
+  CUstream last = nullptr;
+  bool running = false;
+  {
+    std::lock_guard<std::mutex> guard(exec->mutex);
+    if (exec->finished != nullptr) host_.end_event(exec->finished);
+    exec->finished = nullptr;
+    last = exec->last_handle;
+    running = exec->launched;
+  }
+  release_objects(exec->objects, running ? &last : nullptr);
   return CUDA_SUCCESS;
 }
 
@@ -90,6 +98,7 @@ CUresult Graphs::exec_update(CUgraphExec handle, CUgraph graph_handle,
     std::lock_guard<std::mutex> guard(mutex_);
     Graph* graph = find_graph(graph_handle);
     if (graph == nullptr || !plan_of(*graph, &wanted)) return CUDA_ERROR_INVALID_VALUE;
+    hold_objects(*graph, *exec);
   }
   std::lock_guard<std::mutex> guard(exec->mutex);
   std::uint64_t at = 0;
@@ -124,6 +133,7 @@ CUresult Graphs::change_step(CUgraphExec handle, CUgraphNode node, const Change&
 CUresult Graphs::exec_set(CUgraphExec exec, CUgraphNode node, Payload payload) {
   return change_step(exec, node, [&](Step& step) {
     if (step.payload->index() != payload.index()) return false;
+    keep_attributes(*step.payload, payload);
     step.payload = std::make_shared<const Payload>(std::move(payload));
     return true;
   });
@@ -223,6 +233,7 @@ CUresult Graphs::launch(CUgraphExec handle, CUstream stream_handle) {
   if (exec->finished != nullptr && result == CUDA_SUCCESS) {
     result = host_.record(exec->finished, stream_handle);
     exec->last_stream = stream.key;
+    exec->last_handle = stream_handle;
     exec->launched = true;
   }
   return result;

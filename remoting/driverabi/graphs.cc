@@ -28,7 +28,40 @@ CUresult give(std::size_t have, std::size_t* count, bool wanted, const Write& wr
   return CUDA_SUCCESS;
 }
 
+bool is_kernel_attribute(CUlaunchAttributeID id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// With addresses of parameters in its own block.
+KernelNode copy_of(const KernelNode& from) {
+  KernelNode to = from;
+  for (std::size_t i = 0; i < to.addresses.size(); ++i) {
+    const std::uint8_t* there = static_cast<const std::uint8_t*>(from.addresses[i]);
+    to.addresses[i] = to.params.data() + (there - from.params.data());
+  }
+  return to;
+}
+
 }  // namespace
+
+void keep_attributes(const Payload& before, Payload& after) {
+  const KernelNode* from = std::get_if<KernelNode>(&before);
+  KernelNode* to = std::get_if<KernelNode>(&after);
+  if (from != nullptr && to != nullptr && to->attributes.empty()) to->attributes = from->attributes;
+}
 
 CUgraphNodeType type_of(const Payload& payload) {
   constexpr CUgraphNodeType kTypes[] = {
@@ -94,6 +127,8 @@ std::shared_ptr<const Payload> Graphs::copy_payload(const std::shared_ptr<const 
 std::shared_ptr<Graph> Graphs::copy_graph(const Graph& from) {
   std::shared_ptr<Graph> copy = make_graph();
   copy->origin = from.handle;
+  copy->objects = from.objects;
+  for (const auto& [object, count] : from.objects) objects_[object].references += count;
   std::unordered_map<const Node*, Node*> twins;
   for (const std::unique_ptr<Node>& node : from.nodes) {
     Node* twin = add_node(*copy, copy_payload(node->payload), {});
@@ -111,6 +146,7 @@ void Graphs::forget(Graph& graph) {
     nodes_.erase(node->handle);
     if (const ChildNode* child = std::get_if<ChildNode>(node->payload.get())) forget(*child->graph);
   }
+  for (const auto& [object, count] : graph.objects) drop_references(object, count);
   graphs_.erase(graph.handle);  // last: it may hold the only reference
 }
 
@@ -124,10 +160,13 @@ CUresult Graphs::create(CUgraph* out, unsigned flags) {
 }
 
 CUresult Graphs::destroy(CUgraph handle) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  Graph* graph = find_graph(handle);
-  if (graph == nullptr || graph->embedded || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
-  forget(*graph);
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Graph* graph = find_graph(handle);
+    if (graph == nullptr || graph->embedded || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
+    forget(*graph);
+  }
+  end_objects();
   return CUDA_SUCCESS;
 }
 
@@ -298,7 +337,55 @@ CUresult Graphs::set_payload(CUgraphNode handle, Payload payload) {
   std::lock_guard<std::mutex> guard(mutex_);
   Node* node = find_node(handle);
   if (node == nullptr || node->payload->index() != payload.index()) return CUDA_ERROR_INVALID_VALUE;
+  keep_attributes(*node->payload, payload);
   node->payload = std::make_shared<const Payload>(std::move(payload));
+  return CUDA_SUCCESS;
+}
+
+CUresult Graphs::kernel_attribute(CUgraphNode handle, CUlaunchAttributeID id,
+                                  CUlaunchAttributeValue* out) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  Node* node = find_node(handle);
+  const KernelNode* kernel = node == nullptr ? nullptr : std::get_if<KernelNode>(&*node->payload);
+  if (kernel == nullptr || out == nullptr || !is_kernel_attribute(id)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *out = {};
+  for (const CUlaunchAttribute& one : kernel->attributes) {
+    if (one.id == id) *out = one.value;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Graphs::set_kernel_attribute(CUgraphNode handle, CUlaunchAttributeID id,
+                                      const CUlaunchAttributeValue* value) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  Node* node = find_node(handle);
+  const KernelNode* kernel = node == nullptr ? nullptr : std::get_if<KernelNode>(&*node->payload);
+  if (kernel == nullptr || value == nullptr || !is_kernel_attribute(id)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  KernelNode changed = copy_of(*kernel);
+  std::erase_if(changed.attributes, [&](const CUlaunchAttribute& one) { return one.id == id; });
+  CUlaunchAttribute& last = changed.attributes.emplace_back();
+  last = {};
+  last.id = id;
+  last.value = *value;
+  node->payload = std::make_shared<const Payload>(std::move(changed));
+  return CUDA_SUCCESS;
+}
+
+CUresult Graphs::copy_kernel_attributes(CUgraphNode to, CUgraphNode from) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  Node* target = find_node(to);
+  Node* source = find_node(from);
+  if (target == nullptr || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const KernelNode* old = std::get_if<KernelNode>(&*target->payload);
+  const KernelNode* model = std::get_if<KernelNode>(&*source->payload);
+  if (old == nullptr || model == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  KernelNode changed = copy_of(*old);
+  changed.attributes = model->attributes;
+  target->payload = std::make_shared<const Payload>(std::move(changed));
   return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <variant>
@@ -60,6 +61,8 @@ using Payload = std::variant<EmptyNode, KernelNode, MemcpyNode, MemsetNode, Host
                              EventRecordNode, EventWaitNode, ChildNode, BatchMemOpNode>;
 
 CUgraphNodeType type_of(const Payload& payload);
+// New parameters of a kernel node leave its attributes as they were.
+void keep_attributes(const Payload& before, Payload& after);
 
 struct Node {
   std::uint64_t handle = 0;
@@ -75,6 +78,14 @@ struct Graph {
   bool embedded = false;   // belongs to a node of another graph
   bool capturing = false;  // belongs to a capture that goes on
   std::vector<std::unique_ptr<Node>> nodes;
+  std::map<std::uint64_t, unsigned> objects;  // references that it holds: handle -> how many
+};
+
+// Something of the program's that lasts as long as anybody holds a reference to it.
+struct UserObject {
+  CUhostFn destroy = nullptr;
+  void* data = nullptr;
+  std::uint64_t references = 0;
 };
 
 // An instantiated graph at one time: its nodes in an order to run them in.
@@ -91,11 +102,13 @@ struct Step {
 struct Exec {
   std::uint64_t flags = 0;
   std::mutex mutex;
-  std::shared_ptr<const Plan> plan;  // under mutex; replaced, never changed
-  CUevent finished = nullptr;        // under mutex: the end of the launch before
-  std::uint64_t context = 0;         // under mutex: of that event
-  std::uint64_t last_stream = 0;     // under mutex
-  bool launched = false;             // under mutex
+  std::shared_ptr<const Plan> plan;    // under mutex; replaced, never changed
+  CUevent finished = nullptr;          // under mutex: the end of the launch before
+  std::uint64_t context = 0;           // under mutex: of that event
+  std::uint64_t last_stream = 0;       // under mutex
+  CUstream last_handle = nullptr;      // under mutex
+  bool launched = false;               // under mutex
+  std::vector<std::uint64_t> objects;  // one reference each; under Graphs' mutex
 };
 
 // ---------------------------------------------------------------- what a library supplies
@@ -154,6 +167,20 @@ class Graphs {
   // The payload; INVALID_VALUE when it is not of this type.
   CUresult payload(CUgraphNode node, CUgraphNodeType type, std::shared_ptr<const Payload>* out);
   CUresult set_payload(CUgraphNode node, Payload payload);
+  // Attributes of a kernel node.
+  CUresult kernel_attribute(CUgraphNode node, CUlaunchAttributeID id, CUlaunchAttributeValue* out);
+  CUresult set_kernel_attribute(CUgraphNode node, CUlaunchAttributeID id,
+                                const CUlaunchAttributeValue* value);
+  CUresult copy_kernel_attributes(CUgraphNode to, CUgraphNode from);
+
+  // ---- user objects and pictures (graph_objects.cc)
+  CUresult object_create(CUuserObject* out, void* data, CUhostFn destroy, unsigned references,
+                         unsigned flags);
+  CUresult object_retain(CUuserObject object, unsigned count);
+  CUresult object_release(CUuserObject object, unsigned count);
+  CUresult graph_retain(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
+  CUresult graph_release(CUgraph graph, CUuserObject object, unsigned count);
+  CUresult draw(CUgraph graph, const char* path, unsigned flags);
 
   // ---- instantiated graphs (graph_exec.cc)
   CUresult instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags);
@@ -226,6 +253,13 @@ class Graphs {
   std::shared_ptr<Graph> copy_graph(const Graph& from);
   std::shared_ptr<const Payload> copy_payload(const std::shared_ptr<const Payload>& from);
   void forget(Graph& graph);
+  bool drop_references(std::uint64_t object, std::uint64_t count);
+  void hold_objects(const Graph& graph, Exec& exec);
+  void draw_graph(const Graph& graph, unsigned flags, std::string& out);
+  // Gives references back once the stream has done what was given to it so far; null: now.
+  void release_objects(const std::vector<std::uint64_t>& objects, const CUstream* after);
+  // Calls the functions of objects that have ended: without the mutex.
+  void end_objects();
   static bool plan_of(const Graph& graph, Plan* plan);
   std::shared_ptr<Graph> graph_of(const Plan& plan);
   Capture* capture_of(std::uint64_t key);
@@ -247,6 +281,8 @@ class Graphs {
   std::unordered_map<std::uint64_t, std::shared_ptr<Graph>> graphs_;
   std::unordered_map<std::uint64_t, Node*> nodes_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Exec>> execs_;
+  std::unordered_map<std::uint64_t, UserObject> objects_;
+  std::vector<UserObject> ended_objects_;  // whose functions are still to be called
   std::vector<std::unique_ptr<Capture>> captures_;
   std::unordered_map<std::uint64_t, CapturedEvent> events_;  // last recorded in a capture
   std::uint64_t next_capture_ = 1;

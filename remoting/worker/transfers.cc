@@ -150,7 +150,14 @@ CUresult Downloads::begin_staged(Download download, CUstream stream) {
   copy.WidthInBytes = from.width;
   copy.Height = from.height;
   copy.Depth = from.depth;
-  const bool linear = from.height == 1 && from.depth == 1;
+  if (from.array != nullptr) {
+    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.srcArray = from.array;
+    copy.srcXInBytes = from.x;
+    copy.srcY = from.y;
+    copy.srcZ = from.z;
+  }
+  const bool linear = from.array == nullptr && from.height == 1 && from.depth == 1;
   result = linear ? driver_.cuMemcpyDtoHAsync_v2(block, from.address, from.width, stream)
                   : driver_.cuMemcpy3DAsync_v2(&copy, stream);
   CUevent mark = nullptr;
@@ -241,6 +248,22 @@ CUresult Downloads::copy_piece(const Download& download, std::uint8_t* into, std
   // To pageable memory these return when the bytes are there.
   const Source& from = download.source;
   const std::uint64_t row = download.done / from.width;
+  if (from.array != nullptr) {
+    CUDA_MEMCPY3D box{};
+    box.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    box.srcArray = from.array;
+    box.srcXInBytes = from.x + download.done % from.width;
+    box.srcY = from.y + row % from.height;
+    box.srcZ = from.z + row / from.height;
+    box.dstMemoryType = CU_MEMORYTYPE_HOST;
+    box.dstHost = into;
+    box.WidthInBytes = std::min(bytes, from.width);
+    box.Height = bytes / box.WidthInBytes;
+    box.Depth = 1;
+    box.dstPitch = box.WidthInBytes;
+    box.dstHeight = box.Height;
+    return driver_.cuMemcpy3DAsync_v2(&box, stream);
+  }
   const CUdeviceptr address = from.address + row / from.height * from.slice_pitch +
                               row % from.height * from.pitch + download.done % from.width;
   if (bytes <= from.width) return driver_.cuMemcpyDtoHAsync_v2(into, address, bytes, stream);

@@ -72,6 +72,9 @@ struct Source {
   std::uint64_t width = 0;
   std::uint64_t height = 1;
   std::uint64_t depth = 1;
+  // Not null: of this array, from this place on, and no address.
+  CUarray array = nullptr;
+  std::uint64_t x = 0, y = 0, z = 0;
 
   std::uint64_t bytes() const { return width * height * depth; }
 };

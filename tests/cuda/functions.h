@@ -4,6 +4,13 @@
 // The formatter never settles on a form for such a list.
 // clang-format off
 #define DRIVER_FUNCTIONS(X) \
+  X(cuArray3DCreate_v2) \
+  X(cuArray3DGetDescriptor_v2) \
+  X(cuArrayCreate_v2) \
+  X(cuArrayDestroy) \
+  X(cuArrayGetDescriptor_v2) \
+  X(cuArrayGetMemoryRequirements) \
+  X(cuArrayGetPlane) \
   X(cuCtxCreate_v2) \
   X(cuCtxDestroy_v2) \
   X(cuCtxGetApiVersion) \
@@ -60,6 +67,7 @@
   X(cuGraphBatchMemOpNodeSetParams) \
   X(cuGraphClone) \
   X(cuGraphCreate) \
+  X(cuGraphDebugDotPrint) \
   X(cuGraphDestroy) \
   X(cuGraphDestroyNode) \
   X(cuGraphExecBatchMemOpNodeSetParams) \
@@ -70,12 +78,17 @@
   X(cuGraphGetNodes) \
   X(cuGraphGetRootNodes) \
   X(cuGraphInstantiateWithFlags) \
+  X(cuGraphKernelNodeCopyAttributes) \
+  X(cuGraphKernelNodeGetAttribute) \
   X(cuGraphKernelNodeGetParams_v2) \
+  X(cuGraphKernelNodeSetAttribute) \
   X(cuGraphKernelNodeSetParams_v2) \
   X(cuGraphLaunch) \
   X(cuGraphNodeFindInClone) \
   X(cuGraphNodeGetDependencies) \
   X(cuGraphNodeGetType) \
+  X(cuGraphReleaseUserObject) \
+  X(cuGraphRetainUserObject) \
   X(cuGraphUpload) \
   X(cuInit) \
   X(cuKernelGetAttribute) \
@@ -109,7 +122,9 @@
   X(cuMemGetAddressRange_v2) \
   X(cuMemGetAllocationGranularity) \
   X(cuMemGetAllocationPropertiesFromHandle) \
+  X(cuMemGetDefaultMemPool) \
   X(cuMemGetInfo_v2) \
+  X(cuMemGetMemPool) \
   X(cuMemHostAlloc) \
   X(cuMemHostGetDevicePointer_v2) \
   X(cuMemHostGetFlags) \
@@ -126,16 +141,28 @@
   X(cuMemRelease) \
   X(cuMemRetainAllocationHandle) \
   X(cuMemSetAccess) \
+  X(cuMemSetMemPool) \
   X(cuMemUnmap) \
   X(cuMemcpy) \
   X(cuMemcpy2DAsync_v2) \
   X(cuMemcpy2D_v2) \
+  X(cuMemcpy3DAsync_v2) \
+  X(cuMemcpy3DBatchAsync_v2) \
+  X(cuMemcpy3DPeerAsync) \
   X(cuMemcpy3D_v2) \
   X(cuMemcpyAsync) \
+  X(cuMemcpyAtoA_v2) \
+  X(cuMemcpyAtoD_v2) \
+  X(cuMemcpyAtoHAsync_v2) \
+  X(cuMemcpyAtoH_v2) \
+  X(cuMemcpyBatchAsync_v2) \
+  X(cuMemcpyDtoA_v2) \
   X(cuMemcpyDtoDAsync_v2) \
   X(cuMemcpyDtoD_v2) \
   X(cuMemcpyDtoHAsync_v2) \
   X(cuMemcpyDtoH_v2) \
+  X(cuMemcpyHtoAAsync_v2) \
+  X(cuMemcpyHtoA_v2) \
   X(cuMemcpyHtoDAsync_v2) \
   X(cuMemcpyHtoD_v2) \
   X(cuMemsetD16Async) \
@@ -186,5 +213,8 @@
   X(cuStreamWaitValue64_v2) \
   X(cuStreamWriteValue32_v2) \
   X(cuStreamWriteValue64_v2) \
-  X(cuThreadExchangeStreamCaptureMode)
+  X(cuThreadExchangeStreamCaptureMode) \
+  X(cuUserObjectCreate) \
+  X(cuUserObjectRelease) \
+  X(cuUserObjectRetain)
 // clang-format on

@@ -54,6 +54,8 @@ SUITES = [
     "bad handles",
     "virtual memory",
     "stream memory",
+    "arrays",
+    "graph objects",
 ]
 
 

@@ -1,4 +1,4 @@
-// Copies of 2-D and 3-D blocks of linear memory. On the wire a host side is a run of packed rows.
+// Copies of 2-D and 3-D blocks. On the wire a host side is a run of packed rows.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -24,6 +24,9 @@ struct Plane {
   std::uint64_t base = 0;
   std::uint64_t pitch = 0;
   std::uint64_t height = 0;  // rows of a slice
+  // A side that is an array has no address: where in it the block begins.
+  std::uint64_t array = 0;
+  std::uint64_t x = 0, y = 0, z = 0;
 
   std::uint64_t row(std::uint64_t z, std::uint64_t y) const {
     return base + (z * height + y) * pitch;
@@ -36,9 +39,25 @@ struct Extent {
   std::uint64_t depth = 0;
 };
 
-CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, std::uint64_t x,
-                  std::uint64_t y, std::uint64_t z, std::uint64_t pitch, std::uint64_t height,
-                  const Extent& extent, Plane& plane) {
+CUresult array_plane(CUarray handle, std::uint64_t x, std::uint64_t y, std::uint64_t z,
+                     const Extent& extent, Plane& plane) {
+  const std::shared_ptr<Array> array =
+      process().arrays.find(reinterpret_cast<std::uint64_t>(handle));
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!array->shape.contains(x, y, z, extent.width, extent.height, extent.depth)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  plane.side = Side::device;
+  plane.array = array->id;
+  plane.x = x;
+  plane.y = y;
+  plane.z = z;
+  return CUDA_SUCCESS;
+}
+
+CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array,
+                  std::uint64_t x, std::uint64_t y, std::uint64_t z, std::uint64_t pitch,
+                  std::uint64_t height, const Extent& extent, Plane& plane) {
   switch (type) {
     case CU_MEMORYTYPE_HOST:
       plane.base = reinterpret_cast<std::uint64_t>(host);
@@ -53,7 +72,7 @@ CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, std::
       plane.side = side_of(device);
       break;
     case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return array_plane(array, x, y, z, extent, plane);
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -66,6 +85,35 @@ CUresult plane_of(CUmemorytype type, const void* host, CUdeviceptr device, std::
   if (extent.depth > 1 && plane.height < extent.height + y) return CUDA_ERROR_INVALID_VALUE;
   plane.base = plane.row(z, y) + x;
   return CUDA_SUCCESS;
+}
+
+// The sides of a frame, for the piece of a block that begins at (x, y, z) in it.
+void set_source(calls::CuMemcpy3DAsync_v2& call, const Plane& from, std::uint64_t x,
+                std::uint64_t y, std::uint64_t z) {
+  if (from.array != 0) {
+    call.src_array = from.array;
+    call.src_x = from.x + x;
+    call.src_y = from.y + y;
+    call.src_z = from.z + z;
+    return;
+  }
+  call.src = from.row(z, y) + x;
+  call.src_pitch = from.pitch;
+  call.src_height = from.height;
+}
+
+void set_destination(calls::CuMemcpy3DAsync_v2& call, const Plane& to, std::uint64_t x,
+                     std::uint64_t y, std::uint64_t z) {
+  if (to.array != 0) {
+    call.dst_array = to.array;
+    call.dst_x = to.x + x;
+    call.dst_y = to.y + y;
+    call.dst_z = to.z + z;
+    return;
+  }
+  call.dst = to.row(z, y) + x;
+  call.dst_pitch = to.pitch;
+  call.dst_height = to.height;
 }
 
 calls::CuMemcpy3DAsync_v2 block_call(std::uint8_t host, const Extent& extent,
@@ -95,6 +143,7 @@ CUresult upload_block(Context& context, const Plane& to, const Plane& from, cons
           const std::span<std::uint8_t> bytes(packed.data() + row * piece.width, piece.width);
           std::memcpy(bytes.data(), reinterpret_cast<const void*>(from.row(z, y + row) + x),
                       bytes.size());
+          if (to.array != 0) continue;  // what lies in arrays is no address for kernels
           if (const CUresult bad =
                   process().host_twins.look_through_upload(to.row(z, y + row) + x, bytes);
               bad != CUDA_SUCCESS) {
@@ -104,9 +153,7 @@ CUresult upload_block(Context& context, const Plane& to, const Plane& from, cons
         calls::CuMemcpy3DAsync_v2 call = block_call(host_source, piece, stream);
         call.src_pitch = piece.width;
         call.src_height = piece.height;
-        call.dst = to.row(z, y) + x;
-        call.dst_pitch = to.pitch;
-        call.dst_height = to.height;
+        set_destination(call, to, x, y, z);
         call.data = packed;
         if (const CUresult result = send_in(context.id, call); result != CUDA_SUCCESS) {
           return result;
@@ -126,9 +173,7 @@ CUresult download_block(Context& context, const Plane& to, const Plane& from, co
       const Extent piece{extent.width, std::min(rows, extent.height - y), 1};
       packed.resize(piece.width * piece.height);
       calls::CuMemcpy3DAsync_v2 call = block_call(host_destination, piece, stream);
-      call.src = from.row(z, y);
-      call.src_pitch = from.pitch;
-      call.src_height = from.height;
+      set_source(call, from, 0, y, z);
       call.dst_pitch = piece.width;
       call.dst_height = piece.height;
       calls::CuMemcpy3DAsync_v2::Reply reply;
@@ -146,12 +191,8 @@ CUresult download_block(Context& context, const Plane& to, const Plane& from, co
 CUresult copy_on_device(Context& context, const Plane& to, const Plane& from, const Extent& extent,
                         std::uint64_t stream) {
   calls::CuMemcpy3DAsync_v2 call = block_call(host_neither, extent, stream);
-  call.src = from.base;
-  call.src_pitch = from.pitch;
-  call.src_height = from.height;
-  call.dst = to.base;
-  call.dst_pitch = to.pitch;
-  call.dst_height = to.height;
+  set_source(call, from, 0, 0, 0);
+  set_destination(call, to, 0, 0, 0);
   return send_in(context.id, call);
 }
 
@@ -177,15 +218,15 @@ CUresult enqueue_block(const CUDA_MEMCPY3D& what, CUstream stream, bool& shared)
   if (what.srcLOD != 0 || what.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   Plane to;
   Plane from;
-  if (const CUresult bad =
-          plane_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstXInBytes, what.dstY,
-                   what.dstZ, what.dstPitch, what.dstHeight, extent, to);
+  if (const CUresult bad = plane_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstArray,
+                                    what.dstXInBytes, what.dstY, what.dstZ, what.dstPitch,
+                                    what.dstHeight, extent, to);
       bad != CUDA_SUCCESS) {
     return bad;
   }
-  if (const CUresult bad =
-          plane_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcXInBytes, what.srcY,
-                   what.srcZ, what.srcPitch, what.srcHeight, extent, from);
+  if (const CUresult bad = plane_of(what.srcMemoryType, what.srcHost, what.srcDevice, what.srcArray,
+                                    what.srcXInBytes, what.srcY, what.srcZ, what.srcPitch,
+                                    what.srcHeight, extent, from);
       bad != CUDA_SUCCESS) {
     return bad;
   }
@@ -238,6 +279,35 @@ CUDA_MEMCPY3D as_block(const CUDA_MEMCPY2D& flat) {
   return block;
 }
 
+// The contexts of a copy between devices do not matter: an address or an array says where it lies.
+CUDA_MEMCPY3D as_block(const CUDA_MEMCPY3D_PEER& peer) {
+  CUDA_MEMCPY3D block{};
+  block.srcXInBytes = peer.srcXInBytes;
+  block.srcY = peer.srcY;
+  block.srcZ = peer.srcZ;
+  block.srcLOD = peer.srcLOD;
+  block.srcMemoryType = peer.srcMemoryType;
+  block.srcHost = peer.srcHost;
+  block.srcDevice = peer.srcDevice;
+  block.srcArray = peer.srcArray;
+  block.srcPitch = peer.srcPitch;
+  block.srcHeight = peer.srcHeight;
+  block.dstXInBytes = peer.dstXInBytes;
+  block.dstY = peer.dstY;
+  block.dstZ = peer.dstZ;
+  block.dstLOD = peer.dstLOD;
+  block.dstMemoryType = peer.dstMemoryType;
+  block.dstHost = peer.dstHost;
+  block.dstDevice = peer.dstDevice;
+  block.dstArray = peer.dstArray;
+  block.dstPitch = peer.dstPitch;
+  block.dstHeight = peer.dstHeight;
+  block.WidthInBytes = peer.WidthInBytes;
+  block.Height = peer.Height;
+  block.Depth = peer.Depth;
+  return block;
+}
+
 }  // namespace
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
@@ -257,6 +327,14 @@ CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) {
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) {
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block_and_wait(as_block(*what));
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
+  return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block(as_block(*what), stream);
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) {
   return what == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_block_and_wait(as_block(*what));
 }
 

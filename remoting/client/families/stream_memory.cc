@@ -61,6 +61,13 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
       })) {
     return *captured;
   }
+  // Words in host memory of ours are waited for and written at the server.
+  HostTwins& twins = process().host_twins;
+  for (const calls::MemoryOperation& operation : call.operations) {
+    if (operation.address == 0) continue;
+    if (const CUresult bad = twins.share(operation.address); bad != CUDA_SUCCESS) return bad;
+  }
+  if (const CUresult bad = twins.push(); bad != CUDA_SUCCESS) return bad;
   return send_or_ask(context->id, call, known);
 }
 

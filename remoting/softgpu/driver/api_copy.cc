@@ -1,7 +1,8 @@
-// All forms of memcpy for linear memory.
+// All forms of memcpy but those of runs of arrays.
 #include <cuda.h>
 
 #include "gen/implicit_stream.h"
+#include "remoting/softgpu/driver/array.h"
 #include "remoting/softgpu/driver/copy.h"
 
 namespace headrace::softgpu {
@@ -19,10 +20,25 @@ Copy linear(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
   return out;
 }
 
+CUresult read_array(CUarray handle, std::uint64_t x, std::uint64_t y, std::uint64_t z,
+                    const Copy& box, CopySide* side) {
+  return with_runtime([&](Runtime& runtime) {
+    ArrayPtr array = runtime.arrays.find(handle);
+    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (!array->shape.contains(x, y, z, box.width, box.height, box.depth)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    side->address = array->at(x, y, z);
+    side->pitch = array->pitch;
+    side->slice = array->slice();
+    return CUDA_SUCCESS;
+  });
+}
+
 // One side of a 2-D or 3-D descriptor.
-CUresult read_side(CUmemorytype type, const void* host, CUdeviceptr device, std::uint64_t x,
-                   std::uint64_t y, std::uint64_t z, std::size_t pitch, std::size_t height,
-                   const Copy& box, CopySide* side, SideKind* kind) {
+CUresult read_side(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array,
+                   std::uint64_t x, std::uint64_t y, std::uint64_t z, std::size_t pitch,
+                   std::size_t height, const Copy& box, CopySide* side, SideKind* kind) {
   switch (type) {
     case CU_MEMORYTYPE_HOST:
       side->address = address_of(host);
@@ -37,7 +53,8 @@ CUresult read_side(CUmemorytype type, const void* host, CUdeviceptr device, std:
       *kind = SideKind::any;
       break;
     case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      *kind = SideKind::device;
+      return read_array(array, x, y, z, box, side);
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -59,13 +76,13 @@ CUresult copy_2d(const CUDA_MEMCPY2D* what, CUstream stream, bool async) {
   if (box.empty()) return CUDA_SUCCESS;
   SideKind from, to;
   if (CUresult result =
-          read_side(what->srcMemoryType, what->srcHost, what->srcDevice, what->srcXInBytes,
-                    what->srcY, 0, what->srcPitch, 0, box, &box.source, &from)) {
+          read_side(what->srcMemoryType, what->srcHost, what->srcDevice, what->srcArray,
+                    what->srcXInBytes, what->srcY, 0, what->srcPitch, 0, box, &box.source, &from)) {
     return result;
   }
-  if (CUresult result =
-          read_side(what->dstMemoryType, what->dstHost, what->dstDevice, what->dstXInBytes,
-                    what->dstY, 0, what->dstPitch, 0, box, &box.destination, &to)) {
+  if (CUresult result = read_side(what->dstMemoryType, what->dstHost, what->dstDevice,
+                                  what->dstArray, what->dstXInBytes, what->dstY, 0, what->dstPitch,
+                                  0, box, &box.destination, &to)) {
     return result;
   }
   return copy(stream, box, to, from, async);
@@ -83,13 +100,13 @@ CUresult copy_3d(const Description* what, CUstream stream, bool async) {
   if (box.empty()) return CUDA_SUCCESS;
   SideKind from, to;
   if (CUresult result = read_side(what->srcMemoryType, what->srcHost, what->srcDevice,
-                                  what->srcXInBytes, what->srcY, what->srcZ, what->srcPitch,
-                                  what->srcHeight, box, &box.source, &from)) {
+                                  what->srcArray, what->srcXInBytes, what->srcY, what->srcZ,
+                                  what->srcPitch, what->srcHeight, box, &box.source, &from)) {
     return result;
   }
   if (CUresult result = read_side(what->dstMemoryType, what->dstHost, what->dstDevice,
-                                  what->dstXInBytes, what->dstY, what->dstZ, what->dstPitch,
-                                  what->dstHeight, box, &box.destination, &to)) {
+                                  what->dstArray, what->dstXInBytes, what->dstY, what->dstZ,
+                                  what->dstPitch, what->dstHeight, box, &box.destination, &to)) {
     return result;
   }
   return copy(stream, box, to, from, async);

@@ -23,6 +23,7 @@ enum class HandleKind : std::uint64_t {
   pool,
   link,
   physical,
+  array,
 };
 
 inline HandleKind kind_of(const void* handle) {

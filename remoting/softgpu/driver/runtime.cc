@@ -7,6 +7,7 @@
 
 #include "remoting/softgpu/device/log.h"
 #include "remoting/softgpu/device/settings.h"
+#include "remoting/softgpu/driver/array.h"
 #include "remoting/softgpu/driver/memory_pool.h"
 #include "remoting/softgpu/driver/module.h"
 
@@ -140,6 +141,7 @@ void Runtime::forget_objects_of(Context& context) {
   auto owned = [&](auto& object) { return object.context.lock().get() == &context; };
   streams.remove_if(owned);
   events.remove_if(owned);
+  arrays.remove_if(owned);  // their memory goes with all other memory of the context
   functions.remove_if([&](Function& function) { return function.context_id() == context.id(); });
   modules.remove_if([&](Module& module) { return module.context_id() == context.id(); });
   host_memory_.free_all_of(context.handle);

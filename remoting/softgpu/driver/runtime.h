@@ -21,6 +21,7 @@
 
 namespace headrace::softgpu {
 
+struct Array;
 class Function;
 class Kernel;
 class Library;
@@ -89,6 +90,7 @@ class Runtime {
   HandleTable<Function> functions{HandleKind::function};
   HandleTable<MemoryPool> pools{HandleKind::pool};
   HandleTable<LinkState> links{HandleKind::link};
+  HandleTable<Array> arrays{HandleKind::array};
   HandleTable<PhysicalMemory> physical{HandleKind::physical};
   std::mutex physical_mutex;  // guards what is counted in them, and which of them there are
 

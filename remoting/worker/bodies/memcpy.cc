@@ -20,8 +20,8 @@ CUmemorytype type_of(Session& session, CUdeviceptr address) {
   return session.host_twins().holds(address) ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_DEVICE;
 }
 
-CUDA_MEMCPY3D described(Session& session, const calls::CuMemcpy3DAsync_v2& call) {
-  CUDA_MEMCPY3D copy{};
+// False: a side is an array that is not there.
+bool describe(Session& session, const calls::CuMemcpy3DAsync_v2& call, CUDA_MEMCPY3D& copy) {
   copy.srcMemoryType = type_of(session, call.src);
   copy.srcDevice = call.src;
   copy.srcPitch = call.src_pitch;
@@ -33,7 +33,21 @@ CUDA_MEMCPY3D described(Session& session, const calls::CuMemcpy3DAsync_v2& call)
   copy.WidthInBytes = call.width;
   copy.Height = call.height;
   copy.Depth = call.depth;
-  return copy;
+  if (call.src_array != 0) {
+    if (!session.find(HandleKind::array, call.src_array, copy.srcArray)) return false;
+    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.srcXInBytes = call.src_x;
+    copy.srcY = call.src_y;
+    copy.srcZ = call.src_z;
+  }
+  if (call.dst_array != 0) {
+    if (!session.find(HandleKind::array, call.dst_array, copy.dstArray)) return false;
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstXInBytes = call.dst_x;
+    copy.dstY = call.dst_y;
+    copy.dstZ = call.dst_z;
+  }
+  return true;
 }
 
 }  // namespace
@@ -85,7 +99,8 @@ std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t numbe
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (call.width == 0 || call.height == 0 || call.depth == 0) return CUDA_SUCCESS;
-  CUDA_MEMCPY3D copy = described(session, call);
+  CUDA_MEMCPY3D copy{};
+  if (!describe(session, call, copy)) return CUDA_ERROR_INVALID_HANDLE;
   switch (call.host) {
     case neither:
       return session.driver().cuMemcpy3DAsync_v2(&copy, stream);
@@ -106,6 +121,10 @@ std::optional<CUresult> cuMemcpy3DAsync_v2(Session& session, std::uint32_t numbe
       from.width = call.width;
       from.height = call.height;
       from.depth = call.depth;
+      from.array = copy.srcArray;
+      from.x = copy.srcXInBytes;
+      from.y = copy.srcY;
+      from.z = copy.srcZ;
       const CUresult result =
           session.downloads().begin(calls::CuMemcpy3DAsync_v2::kType, number, from, stream);
       if (result != CUDA_SUCCESS) return result;
