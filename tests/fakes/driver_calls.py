@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.fakes.data_client import FIRST_CALL, MORE, DataClient, frame
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTEXT, STREAM, EVENT, MODULE, FUNCTION, BLOB = 1, 2, 3, 4, 5, 15
+CONTEXT, STREAM, EVENT, MODULE, FUNCTION, ARRAY, BLOB = 1, 2, 3, 4, 5, 12, 15
 
 
 def _ids() -> dict[str, int]:

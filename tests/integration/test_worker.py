@@ -11,6 +11,7 @@ import pytest
 from remoting.protocol.gen import messages as m
 from tests.fakes.data_client import DataClient, frame
 from tests.fakes.driver_calls import (
+    ARRAY,
     BLOB,
     CONTEXT,
     FUNCTION,
@@ -91,8 +92,8 @@ def test_blocks_of_rows_come_packed(client: DataClient) -> None:
     _, address = allocate(client, 4096)
     upload(client, address, bytes(range(256)) * 16)
     block = struct.pack(
-        "<QBQQQQQQQQQI", 0, 2, address + 3, 64, 4, 0, 5, 2, 5, 2, 2, 0
-    )  # 5 bytes of 2 rows of 2 slices, rows 64 apart, 4 rows a slice
+        "<QBQQQQQQQQQ64xI", 0, 2, address + 3, 64, 4, 0, 5, 2, 5, 2, 2, 0
+    )  # no arrays; 5 bytes of 2 rows of 2 slices, rows 64 apart, 4 rows a slice
     reply = trip(client, "cuMemcpy3DAsync_v2", block)
     rows = [bytes(range(start, start + 5)) for start in (3, 67)]
     assert reply.result == 0
@@ -105,7 +106,8 @@ def test_packed_rows_go_to_their_places(client: DataClient) -> None:
     upload(client, address, bytes(1024))
     data = bytes(range(1, 21))  # 2 slices of 2 rows of 5 bytes
     block = (
-        struct.pack("<QBQQQQQQQQQI", 0, 1, 0, 5, 2, address + 3, 64, 4, 5, 2, 2, len(data)) + data
+        struct.pack("<QBQQQQQQQQQ64xI", 0, 1, 0, 5, 2, address + 3, 64, 4, 5, 2, 2, len(data))
+        + data
     )
     send(client, "cuMemcpy3DAsync_v2", block)
     reply = download(client, address, 1024)
@@ -115,6 +117,17 @@ def test_packed_rows_go_to_their_places(client: DataClient) -> None:
         at = 3 + (row // 2) * 256 + (row % 2) * 64
         expected[at : at + 5] = data[row * 5 : row * 5 + 5]
     assert reply.data == bytes(expected)
+
+
+def test_a_copy_needs_arrays_of_this_session(client: DataClient) -> None:
+    enter_context(client)
+    _, address = allocate(client, 4096)
+    for source, destination in ((handle(ARRAY), 0), (0, handle(ARRAY)), (handle(MODULE), 0)):
+        block = struct.pack(
+            "<QB9Q8QI", 0, 0, address, 4, 1, address, 4, 1, 4, 1, 1,
+            source, 0, 0, 0, destination, 0, 0, 0, 0,
+        )  # fmt: skip
+        assert trip(client, "cuMemcpy3DAsync_v2", block).result == INVALID_HANDLE
 
 
 def test_a_launch_needs_handles_of_this_session(client: DataClient) -> None:
