@@ -32,6 +32,7 @@
   X(cuDeviceGetByPCIBusId) \
   X(cuDeviceGetCount) \
   X(cuDeviceGetDefaultMemPool) \
+  X(cuDeviceGetHostAtomicCapabilities) \
   X(cuDeviceGetName) \
   X(cuDeviceGetPCIBusId) \
   X(cuDeviceGetUuid_v2) \
@@ -107,6 +108,11 @@
   X(cuLinkComplete) \
   X(cuLinkCreate_v2) \
   X(cuLinkDestroy) \
+  X(cuLogsCurrent) \
+  X(cuLogsDumpToFile) \
+  X(cuLogsDumpToMemory) \
+  X(cuLogsRegisterCallback) \
+  X(cuLogsUnregisterCallback) \
   X(cuMemAddressFree) \
   X(cuMemAddressReserve) \
   X(cuMemAllocAsync) \

@@ -402,4 +402,34 @@ TEST_CASE("a pool is found by its place") {
         cu.cuMemGetMemPool(&by_place, &here, CU_MEM_ALLOCATION_TYPE_PINNED));
 }
 
+TEST_CASE("atomic operations on host memory, and the driver's log") {
+  Primary primary;
+  const CUatomicOperation operations[] = {CU_ATOMIC_OPERATION_CAS, CU_ATOMIC_OPERATION_FLOAT_ADD};
+  int native = -1;
+  CU_OK(cu.cuDeviceGetAttribute(&native, CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
+                                primary.device));
+  unsigned able[2] = {77, 77};
+  CU_OK(cu.cuDeviceGetHostAtomicCapabilities(able, operations, 2, primary.device));
+  if (native == 0) CHECK((able[0] == 0 && able[1] == 0));
+  CU_IS(CUDA_ERROR_INVALID_VALUE,
+        cu.cuDeviceGetHostAtomicCapabilities(nullptr, operations, 2, primary.device));
+  CU_IS(CUDA_ERROR_INVALID_DEVICE, cu.cuDeviceGetHostAtomicCapabilities(able, operations, 2, 1000));
+
+  CUlogsCallbackHandle told = nullptr;
+  CU_OK(cu.cuLogsRegisterCallback([](void*, CUlogLevel, char*, std::size_t) {}, nullptr, &told));
+  CU_OK(cu.cuLogsUnregisterCallback(told));
+  CU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuLogsUnregisterCallback(told));
+  CU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuLogsRegisterCallback(nullptr, nullptr, &told));
+  CUlogIterator now = 0;
+  CU_OK(cu.cuLogsCurrent(&now, 0));
+  CU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuLogsCurrent(nullptr, 0));
+  char text[64] = "unchanged";
+  std::size_t size = sizeof text;
+  CU_OK(cu.cuLogsDumpToMemory(&now, text, &size, 0));  // nothing since `now`
+  CHECK(size == 0);
+  CHECK(text[0] == '\0');
+  CU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuLogsDumpToMemory(&now, nullptr, &size, 0));
+  CU_IS(CUDA_ERROR_INVALID_VALUE, cu.cuLogsDumpToFile(&now, nullptr, 0));
+}
+
 TEST_SUITE_END();
