@@ -16,7 +16,7 @@ from remoting.codegen.model import Api, CallClass
 CLUSTERS = {"cuOccupancyMaxActiveClusters", "cuOccupancyMaxPotentialClusterSize"}
 """Thread block clusters came with compute capability 9.0, which the software GPU is below."""
 
-SHARED = ROOT / "remoting/driverabi/graph_bodies.inc"
+SHARED = sorted((ROOT / "remoting/driverabi").glob("*_bodies.inc"))
 """Bodies that are the same in every library: a source of each includes them."""
 
 
@@ -27,8 +27,9 @@ def defined(folder: Path, head: str) -> set[str]:
     for source in folder.rglob("*.cc"):
         text = source.read_text()
         found.update(pattern.findall(text))
-        if SHARED.name in text:
-            found.update(pattern.findall(SHARED.read_text()))
+        for shared in SHARED:
+            if shared.name in text:
+                found.update(pattern.findall(shared.read_text()))
     return found
 
 
