@@ -78,6 +78,16 @@ TEST_CASE("one text is left as it is") {
   CHECK(softgpu::merge_ptx({"// a\n.version 8.0\n"}) == "// a\n.version 8.0\n");
 }
 
+TEST_CASE("a limit on registers goes to the entries that have none of their own") {
+  std::string text =
+      ".version 8.0\n// .entry in words {\n.func f() { ret; }\n.entry a(.param .u64 p)\n{ ret; }\n"
+      ".entry b() .maxnreg 16 { ret; }\n.entry c()\n.maxntid 32, 1, 1\n{ ret; }\n";
+  CHECK(softgpu::limit_registers(text, 24) ==
+        ".version 8.0\n// .entry in words {\n.func f() { ret; }\n"
+        ".entry a(.param .u64 p)\n.maxnreg 24\n{ ret; }\n"
+        ".entry b() .maxnreg 16 { ret; }\n.entry c()\n.maxntid 32, 1, 1\n.maxnreg 24\n{ ret; }\n");
+}
+
 TEST_CASE("texts are joined under the newest head, without declarations of what is defined") {
   std::string caller =
       "//\n.version 7.0\n.target sm_75\n.address_size 64\n"

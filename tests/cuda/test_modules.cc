@@ -70,6 +70,8 @@ TEST_SUITE("modules") {
     CU_OK(cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, shares));
     CHECK(value > 0);
     CHECK(value <= 255);
+    CU_OK(cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, kernels["scale"]));
+    CHECK(value >= 4);
     CU_OK(cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_PTX_VERSION, shares));
     CHECK(value == 75);
     CUfunction reverse = kernels["reverse"];
@@ -231,6 +233,29 @@ TEST_SUITE("modules") {
     CUmodule module = nullptr;
     CU_IS(CUDA_ERROR_INVALID_VALUE,
           cu.cuModuleLoadDataEx(&module, good.c_str(), 2, options, values));
+  }
+
+  TEST_CASE("a link may limit the registers of its kernels") {
+    Primary primary;
+    CUlinkState link = nullptr;
+    CUjit_option option = CU_JIT_MAX_REGISTERS;
+    void* most = reinterpret_cast<void*>(std::uintptr_t{16});
+    void* image = nullptr;
+    std::size_t bytes = 0;
+    CU_OK(cu.cuLinkCreate_v2(1, &option, &most, &link));
+    std::string text = kKernels;
+    CU_OK(cu.cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "kernels", 0,
+                              nullptr, nullptr));
+    CU_OK(cu.cuLinkComplete(link, &image, &bytes));
+    CUmodule module = nullptr;
+    CU_OK(cu.cuModuleLoadData(&module, image));
+    CU_OK(cu.cuLinkDestroy(link));
+    CUfunction mixed = nullptr;
+    int value = 0;
+    CU_OK(cu.cuModuleGetFunction(&mixed, module, "mixed"));
+    CU_OK(cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, mixed));
+    CHECK(value == 16);
+    CU_OK(cu.cuModuleUnload(module));
   }
 
   TEST_CASE("linking joins texts into one module") {

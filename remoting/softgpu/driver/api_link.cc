@@ -100,6 +100,9 @@ CUresult cuLinkComplete(CUlinkState handle, void** out, size_t* size) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     link->result = merge_ptx(link->texts);
+    if (unsigned most = link->options.max_registers()) {
+      link->result = limit_registers(link->result, most);
+    }
     JitResult<ModuleInfo> info = runtime.compiler().inspect(link->result);
     CUresult result = CUDA_SUCCESS;
     if (!info.ok()) {

@@ -35,6 +35,9 @@ CUresult JitOptions::read(unsigned count, CUjit_option* options, void** values, 
         out->error_target_.size = number;
         out->error_target_.length = &values[i];
         break;
+      case CU_JIT_MAX_REGISTERS:
+        out->max_registers_ = number;
+        break;
       case CU_JIT_WALL_TIME:
         out->wall_time_ = &values[i];
         break;

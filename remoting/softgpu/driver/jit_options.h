@@ -15,6 +15,8 @@ class JitOptions {
   // INVALID_VALUE for an option that does not exist.
   static CUresult read(unsigned count, CUjit_option* options, void** values, JitOptions* out);
 
+  // The most registers that a thread may have; 0: no limit.
+  unsigned max_registers() const { return max_registers_; }
   bool wants_error_log() const { return error_buffer_ != nullptr; }
   void info(const std::string& text) { info_log_ += text; }
   void error(const std::string& text);
@@ -32,6 +34,7 @@ class JitOptions {
   char* error_buffer_ = nullptr;
   Buffer info_buffer_, error_target_;
   void** wall_time_ = nullptr;
+  unsigned max_registers_ = 0;
   std::string info_log_, error_log_;
 };
 

@@ -60,6 +60,8 @@ CUresult get_attribute(const Device& device, const Program& program, const sg_ke
       *value = settings.carveout.load(std::memory_order_relaxed);
       break;
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      *value = program.constant_bytes();
+      break;
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:

@@ -14,9 +14,11 @@ bool word_char(char c) {
 
 // One directive at the outer level of a module: "... ;" or "... { ... }".
 struct Statement {
-  std::size_t begin, end;
-  std::string name;  // of the function or variable; empty: neither
+  std::size_t begin = 0, end = 0;
+  std::size_t body = 0;  // where its bracket opens, or its end
+  std::string name{};    // of the function or variable; empty: neither
   bool is_extern = false;
+  bool is_entry = false;
   bool is_head = false;  // .version, .target, .address_size
 };
 
@@ -67,7 +69,7 @@ std::vector<Statement> statements(const std::string& text) {
   std::vector<Statement> out;
   std::size_t at = skip_blank(text, 0);
   while (at < text.size()) {
-    Statement one{at, at, "", false, false};
+    Statement one{at, at};
     for (const char* word : {".version", ".target", ".address_size"}) {
       if (text.compare(at, std::string(word).size(), word) == 0) one.is_head = true;
     }
@@ -107,6 +109,8 @@ std::vector<Statement> statements(const std::string& text) {
       std::string head = text.substr(at, head_end - at);
       bool function =
           head.find(".func") != std::string::npos || head.find(".entry") != std::string::npos;
+      one.body = head_end;
+      one.is_entry = head.find(".entry") != std::string::npos;
       one.is_extern = head.compare(0, 7, ".extern") == 0;
       one.name = name_of(head, function);
     }
@@ -150,6 +154,18 @@ std::string merge_ptx(const std::vector<std::string>& texts) {
     }
   }
   return out;
+}
+
+std::string limit_registers(const std::string& text, unsigned most) {
+  std::string out;
+  std::size_t done = 0;
+  for (const Statement& one : statements(text)) {
+    if (!one.is_entry || text[one.body] != '{') continue;
+    if (text.substr(one.begin, one.body - one.begin).find(".maxnreg") != std::string::npos) continue;
+    out += text.substr(done, one.body - done) + ".maxnreg " + std::to_string(most) + "\n";
+    done = one.body;
+  }
+  return out + text.substr(done);
 }
 
 }  // namespace headrace::softgpu

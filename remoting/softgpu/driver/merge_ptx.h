@@ -10,4 +10,7 @@ namespace headrace::softgpu {
 // something that one of them defines.
 std::string merge_ptx(const std::vector<std::string>& texts);
 
+// The text with a limit on the registers of each entry that has none of its own (.maxnreg).
+std::string limit_registers(const std::string& text, unsigned most);
+
 }  // namespace headrace::softgpu

@@ -72,6 +72,7 @@ class Program {
   int ptx_version() const { return ptx_version_; }  // 80 for .target sm_80
   // What the machine code is for when there is no PTX; 0: made for the device.
   int binary_version() const { return binary_version_; }
+  int constant_bytes() const { return constant_bytes_; }  // of its .const variables
   KernelCode* find(const std::string& name);
   std::vector<KernelCode*> kernels();
 
@@ -86,6 +87,7 @@ class Program {
   const std::optional<MachineCode> machine_;
   int ptx_version_ = 0;
   int binary_version_ = 0;
+  int constant_bytes_ = 0;
   std::vector<std::unique_ptr<KernelCode>> kernels_;
   std::map<std::string, KernelCode*> by_name_;
 };

@@ -8,6 +8,7 @@
 #include "remoting/driverabi/image.h"
 #include "remoting/softgpu/device/log.h"
 #include "remoting/softgpu/device/settings.h"
+#include "remoting/softgpu/driver/merge_ptx.h"
 #include "remoting/softgpu/driver/module.h"
 #include "remoting/softgpu/driver/runtime.h"
 
@@ -100,6 +101,9 @@ Program::Program(ModuleInfo info, std::optional<MachineCode> machine, bool ptx)
     : info_(std::move(info)), machine_(std::move(machine)) {
   std::size_t digits = info_.target.find_first_of("0123456789");
   if (digits != std::string::npos) ptx_version_ = std::atoi(info_.target.c_str() + digits);
+  for (const GlobalInfo& global : info_.globals) {
+    if (global.constant) constant_bytes_ += static_cast<int>(global.size);
+  }
   if (machine_ && !ptx) binary_version_ = static_cast<int>(machine_->sm);
   std::map<std::string, const driverabi::KernelLayout*> layouts;
   if (machine_) {
@@ -135,6 +139,7 @@ std::vector<KernelCode*> Program::kernels() {
 CUresult Program::from_text(Runtime& runtime, std::string text, std::optional<MachineCode> machine,
                             JitOptions& options, ProgramPtr* out) {
   while (!text.empty() && text.back() == '\0') text.pop_back();
+  if (unsigned most = options.max_registers()) text = limit_registers(text, most);
   JitResult<ModuleInfo> info = runtime.compiler().inspect(text);
   if (!info.ok()) {
     const CUresult result = result_of(info.error());

@@ -17,7 +17,7 @@ def descriptor(g: Generator, fibers: bool) -> str:
     table = ", ".join(f"i32 {v}" for v in pairs)
     limit = entry.max_ntid if any(entry.max_ntid) else entry.req_ntid
     threads = limit[0] * limit[1] * limit[2]
-    registers = min(255, 16 + len(g.used_regs) // 2)
+    registers = min(entry.max_registers, 16 + len(g.used_regs) // 2)
     req = ", ".join(f"i32 {v}" for v in entry.req_ntid)
     params = "ptr @sgk.params" if pairs else "ptr null"
     lines = [f'@sgk.name = private constant [{len(name) + 1} x i8] c"{text}\\00"']

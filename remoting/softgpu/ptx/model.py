@@ -161,6 +161,7 @@ class Function:
     returns: list[Variable] = field(default_factory=list)
     body: tuple[int, int] | None = None
     max_ntid: tuple[int, int, int] = (0, 0, 0)
+    max_registers: int = 255
     req_ntid: tuple[int, int, int] = (0, 0, 0)
     max_reg: int = 0
     regs: dict[str, str] = field(default_factory=dict)

@@ -223,6 +223,10 @@ class _Scanner:
                     function.max_ntid = (triple[0], triple[1], triple[2])
                 else:
                     function.req_ntid = (triple[0], triple[1], triple[2])
+            elif name == "maxnreg":
+                if not argument.strip().isdecimal():
+                    raise invalid(".maxnreg needs a number", line)
+                function.max_registers = min(int(argument), function.max_registers)
             elif name in ("reqnctapercluster", "explicitcluster", "blocksareclusters"):
                 function.broken = f"directive .{name} is not supported"
         rest = tail[pos:].strip()
