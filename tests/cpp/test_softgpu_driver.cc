@@ -88,6 +88,16 @@ TEST_CASE("a limit on registers goes to the entries that have none of their own"
         ".entry b() .maxnreg 16 { ret; }\n.entry c()\n.maxntid 32, 1, 1\n.maxnreg 24\n{ ret; }\n");
 }
 
+TEST_CASE("of weak definitions one stands, and none beside a strong one") {
+  std::string head = ".version 8.0\n.target sm_80\n.address_size 64\n";
+  std::string weak = head + ".weak .func once() { ret; }\n.weak .func both() { trap; }\n";
+  std::string strong = head + ".visible .func both() { ret; }\n";
+  std::string joined = softgpu::merge_ptx({weak, weak, strong});
+  CHECK(count(joined, "once") == 1);
+  CHECK(count(joined, "both") == 1);
+  CHECK(count(joined, ".visible .func both") == 1);
+}
+
 TEST_CASE("texts are joined under the newest head, without declarations of what is defined") {
   std::string caller =
       "//\n.version 7.0\n.target sm_75\n.address_size 64\n"

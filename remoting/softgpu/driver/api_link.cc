@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "remoting/softgpu/driver/link_inputs.h"
 #include "remoting/softgpu/driver/link_state.h"
 #include "remoting/softgpu/driver/merge_ptx.h"
 #include "remoting/softgpu/driver/module.h"
@@ -38,9 +39,12 @@ CUresult add(LinkPtr& link, CUjitInputType type, const std::vector<std::uint8_t>
     case CU_JIT_INPUT_FATBINARY:
       result = extract_ptx(bytes, &text, &why);
       break;
-    case CU_JIT_INPUT_CUBIN:
     case CU_JIT_INPUT_OBJECT:
     case CU_JIT_INPUT_LIBRARY:
+      result = ptx_of_objects(bytes, &link->texts, &why);
+      if (result == CUDA_SUCCESS) return result;
+      break;
+    case CU_JIT_INPUT_CUBIN:
       result = CUDA_ERROR_NO_BINARY_FOR_GPU;
       why = "the input is machine code; the software GPU links PTX only";
       break;

@@ -19,6 +19,7 @@ struct Statement {
   std::string name{};    // of the function or variable; empty: neither
   bool is_extern = false;
   bool is_entry = false;
+  bool is_weak = false;
   bool is_head = false;  // .version, .target, .address_size
 };
 
@@ -111,6 +112,7 @@ std::vector<Statement> statements(const std::string& text) {
           head.find(".func") != std::string::npos || head.find(".entry") != std::string::npos;
       one.body = head_end;
       one.is_entry = head.find(".entry") != std::string::npos;
+      one.is_weak = head.compare(0, 5, ".weak") == 0;
       one.is_extern = head.compare(0, 7, ".extern") == 0;
       one.name = name_of(head, function);
     }
@@ -133,10 +135,12 @@ std::string merge_ptx(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     if (version_of(text) > version_of(*newest)) newest = &text;
   }
-  std::set<std::string> defined;
+  std::set<std::string> defined, strong;
   for (const std::string& text : texts) {
     for (const Statement& one : statements(text)) {
-      if (!one.is_extern && !one.name.empty()) defined.insert(one.name);
+      if (one.is_extern || one.name.empty()) continue;
+      defined.insert(one.name);
+      if (!one.is_weak) strong.insert(one.name);
     }
   }
   std::string out;
@@ -150,6 +154,8 @@ std::string merge_ptx(const std::vector<std::string>& texts) {
       if (one.is_extern && (defined.count(one.name) != 0 || !declared.insert(one.name).second)) {
         continue;
       }
+      // Of several weak definitions the first one stands, unless there is a strong one.
+      if (one.is_weak && !strong.insert(one.name).second) continue;
       out += text.substr(one.begin, one.end - one.begin) + "\n";
     }
   }
@@ -161,7 +167,8 @@ std::string limit_registers(const std::string& text, unsigned most) {
   std::size_t done = 0;
   for (const Statement& one : statements(text)) {
     if (!one.is_entry || text[one.body] != '{') continue;
-    if (text.substr(one.begin, one.body - one.begin).find(".maxnreg") != std::string::npos) continue;
+    if (text.substr(one.begin, one.body - one.begin).find(".maxnreg") != std::string::npos)
+      continue;
     out += text.substr(done, one.body - done) + ".maxnreg " + std::to_string(most) + "\n";
     done = one.body;
   }
