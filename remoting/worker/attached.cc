@@ -41,11 +41,13 @@ AttachedLoop::AttachedLoop(Connection& connection, BrokerClient& broker, WaiterP
       broker_(broker),
       pool_(pool),
       session_(session),
-      stall_seconds_(stall_seconds()) {}
+      stall_seconds_(stall_seconds()),
+      guard_(connection.tls().fd()) {}
 
 Ending AttachedLoop::run() {
   last_progress_ns_ = monotonic_ns();
   while (!ended_) {
+    guard_.tick();
     const bool more = carry_out_frames();
     pool_.run_completions();
     // What a download ends with may wait for the other.
@@ -244,7 +246,9 @@ void AttachedLoop::wait(bool may_sleep) {
        static_cast<short>((reading ? POLLIN : POLLRDHUP) | (writing ? POLLOUT : 0)), 0},
       {pool_.fd(), POLLIN, 0},
       {broker_.fd(), POLLIN, 0}};
+  guard_.waiting(true);
   const int ready = poll(fds, 3, !may_sleep ? 0 : writing ? stall_check_ms : -1);
+  guard_.waiting(false);
   if (ready <= 0) return;
   if (reading) {
     readable_ = readable_ || (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0;

@@ -6,6 +6,7 @@
 #include "worker/connection.h"
 #include "worker/ending.h"
 #include "worker/session.h"
+#include "worker/stuck_guard.h"
 #include "worker/waiter_pool.h"
 
 namespace headrace::worker {
@@ -40,6 +41,7 @@ class AttachedLoop {
   WaiterPool& pool_;
   Session& session_;
   const std::uint64_t stall_seconds_;
+  StuckGuard guard_;
   Writer fields_;  // out fields of the call at hand
   bool ended_ = false;
   Ending ending_;

@@ -5,6 +5,13 @@
 
 namespace headrace::worker {
 
+namespace {
+
+// Each costs the device memory that is in nobody's account.
+constexpr std::size_t max_contexts = 128;
+
+}  // namespace
+
 bool destroys_context(CUresult result) {
   switch (result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -207,11 +214,12 @@ CUresult Session::adopt_context(const SessionContext& context) {
       contexts_.contains(context.handle)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (handles_.full()) return CUDA_ERROR_OUT_OF_MEMORY;
-  contexts_[context.handle] = context;
+  if (handles_.full() || contexts_.size() >= max_contexts) return CUDA_ERROR_OUT_OF_MEMORY;
+  SessionContext& adopted = contexts_[context.handle] = context;
+  adopted.life = ++last_life_;
   // A primary context has one name for all its lives; the client does not name it again.
   if (context.handle == named_) {
-    current_ = context;
+    current_ = adopted;
     entered_ = false;
   }
   return CUDA_SUCCESS;
@@ -226,7 +234,6 @@ std::vector<CUstream> Session::streams_of(std::uint64_t context) const {
 }
 
 void Session::drop_context(std::uint64_t handle) {
-  ++lives_[handle];
   handles_.remove_context(handle, [this](const HandleTable::Entry& entry) { drop_charge(entry); });
   std::erase_if(allocations_, [&](const auto& one) {
     if (one.second.context != handle) return false;

@@ -36,6 +36,7 @@ struct SessionContext {
   CUcontext context = nullptr;
   unsigned device = 0;  // index into the grant
   bool primary = false;
+  std::uint64_t life = 0;  // given at adoption, never the same twice
 };
 
 // Device memory handed out: what a free gives back.
@@ -96,11 +97,10 @@ class Session {
   void drop_context(std::uint64_t handle);
   const SessionContext* find_context(std::uint64_t handle) const;
   std::vector<SessionContext> primary_contexts(unsigned device) const;
-  // Counts what destroyed the contents of a context: a number that has changed means that what was
-  // made in it is gone.
+  // A number that has changed means that what was made in the context is gone. 0: there is none.
   std::uint64_t life(std::uint64_t context) const {
-    const auto found = lives_.find(context);
-    return found == lives_.end() ? 0 : found->second;
+    const auto found = contexts_.find(context);
+    return found == contexts_.end() ? 0 : found->second.life;
   }
   std::vector<CUstream> streams_of(std::uint64_t context) const;
   // Counts the streams of a context that were destroyed, and those among them whose work is known
@@ -175,7 +175,7 @@ class Session {
     std::uint64_t done = 0;
   };
   std::map<std::uint64_t, EndedStreams> ended_streams_;  // by context handle
-  std::map<std::uint64_t, std::uint64_t> lives_;         // by context handle, also of ended ones
+  std::uint64_t last_life_ = 0;
   std::map<CUdeviceptr, Allocation> allocations_;
   SessionContext current_;
   std::uint64_t named_ = 0;  // by the last SetContext, whether it is there or not

@@ -135,9 +135,11 @@ CUresult Downloads::begin(std::uint16_t type, std::uint32_t number, const Source
 CUresult Downloads::begin_staged(Download download, CUstream stream) {
   void* block = nullptr;
   const Source& from = download.source;
+  if (from.bytes() > staged_limit - staged_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = driver_.cuMemHostAlloc(&block, from.bytes(), 0);
   if (result != CUDA_SUCCESS) return result;
-  download.staged = static_cast<const std::uint8_t*>(block);
+  download.staged = static_cast<std::uint8_t*>(block);
+  staged_bytes_ += from.bytes();
   CUDA_MEMCPY3D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.srcDevice = from.address;
@@ -163,21 +165,22 @@ CUresult Downloads::begin_staged(Download download, CUstream stream) {
   CUevent mark = nullptr;
   if (result == CUDA_SUCCESS) result = session_.marks().record(download.context, stream, mark);
   if (result != CUDA_SUCCESS) {
-    driver_.cuMemFreeHost(block);
+    drop_staged(download);
     return result;
   }
-  session_.pool().submit([this, download, block, mark]() -> WaiterPool::Completion {
+  session_.pool().submit([this, download, mark]() -> WaiterPool::Completion {
     driver_.cuCtxSetCurrent(download.native);
     const CUresult waited = driver_.cuEventSynchronize(mark);
-    return [this, download, block, mark, waited]() mutable {
-      if (!alive(download)) return;
-      session_.marks().recycle(download.context, mark);
-      if (waited == CUDA_SUCCESS) {
-        send_all(download);
-      } else {
-        finish(download, waited);
+    return [this, download, mark, waited] {
+      if (!alive(download)) {
+        staged_bytes_ -= download.source.bytes();
+        return;
       }
-      driver_.cuMemFreeHost(block);
+      session_.marks().recycle(download.context, mark);
+      // Sent as the client takes it: many may become ready at one time.
+      if (waited == CUDA_SUCCESS) return ready_.push_back(download);
+      finish(download, waited);
+      drop_staged(download);
     };
   });
   return CUDA_SUCCESS;
@@ -203,7 +206,9 @@ CUresult Downloads::begin_waiting(Download download, CUstream stream) {
 
 bool Downloads::pump() {
   while (!ready_.empty() && session_.out().pending_bytes() < output_enough) {
-    if (!send_piece(ready_.front())) ready_.pop_front();
+    if (send_piece(ready_.front())) continue;
+    drop_staged(ready_.front());
+    ready_.pop_front();
   }
   return !ready_.empty();
 }
@@ -213,8 +218,15 @@ void Downloads::drop_context(std::uint64_t context) {
   std::erase_if(ready_, [&](const Download& one) {
     if (one.context != context) return false;
     finish(one, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    staged_bytes_ -= one.staged != nullptr ? one.source.bytes() : 0;  // the context took the block
     return true;
   });
+}
+
+void Downloads::drop_staged(const Download& download) {
+  if (download.staged == nullptr) return;
+  driver_.cuMemFreeHost(download.staged);
+  staged_bytes_ -= download.source.bytes();
 }
 
 std::uint64_t Downloads::piece_size(const Download& download) const {

@@ -98,6 +98,8 @@ class Downloads {
   static constexpr std::uint64_t ordered_limit = 8 << 20;
   static constexpr std::uint64_t piece = 256 << 10;
   static constexpr std::size_t output_enough = 1 << 20;
+  // What all of them together may keep on the host.
+  static constexpr std::uint64_t staged_limit = 256 << 20;
 
   struct Download {
     std::uint16_t type = 0;
@@ -107,7 +109,7 @@ class Downloads {
     std::uint64_t life = 0;  // of the context: what it owned is gone if this has changed
     CUcontext native = nullptr;
     std::uint64_t done = 0;
-    const std::uint8_t* staged = nullptr;  // all of it is on the host already
+    std::uint8_t* staged = nullptr;  // all of it is on the host already
   };
 
   CUresult begin_staged(Download download, CUstream stream);
@@ -115,6 +117,7 @@ class Downloads {
   // False: finished, one way or the other.
   bool send_piece(Download& download);
   void send_all(Download& download);
+  void drop_staged(const Download& download);
   void finish(const Download& download, CUresult result);
   // Whether the context is still there as it was; answers otherwise.
   bool alive(const Download& download);
@@ -125,6 +128,7 @@ class Downloads {
   const DriverTable& driver_;
   Session& session_;
   std::deque<Download> ready_;
+  std::uint64_t staged_bytes_ = 0;
   std::map<std::uint64_t, CUstream> streams_;  // for copies whose source is ready, by context
 };
 

@@ -6,6 +6,10 @@
 #include "remoting/softgpu/driver/copy.h"
 
 namespace headrace::softgpu {
+
+CUresult cuCtxSynchronize();  // api_context.cc
+CUresult cuCtxSynchronize_v2(CUcontext handle);
+
 namespace {
 
 using gen::implicit_stream;
@@ -112,6 +116,43 @@ CUresult copy_3d(const Description* what, CUstream stream, bool async) {
   return copy(stream, box, to, from, async);
 }
 
+// The context that an address was allocated in; null where that cannot be said.
+CUcontext context_of(Runtime& runtime, CUdeviceptr address) {
+  Device* device = runtime.device_of(address);
+  Allocation allocation;
+  if (device == nullptr || !device->memory()->find(address, &allocation)) return nullptr;
+  return to_handle<CUcontext>(allocation.context);
+}
+
+bool of_two_devices(CUdeviceptr one, CUdeviceptr other) {
+  bool two = false;
+  with_runtime([&](Runtime& runtime) {
+    const Device* first = runtime.device_of(one);
+    const Device* second = runtime.device_of(other);
+    two = first != nullptr && second != nullptr && first != second;
+    return CUDA_SUCCESS;
+  });
+  return two;
+}
+
+// Comes after all work of both contexts and of the current one, and before all that is sent later.
+// A context that is null is that of the memory.
+CUresult copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                      CUcontext from_context, std::size_t bytes) {
+  const CUresult found = with_runtime([&](Runtime& runtime) {
+    if (to_context == nullptr) to_context = context_of(runtime, to);
+    if (from_context == nullptr) from_context = context_of(runtime, from);
+    return CUDA_SUCCESS;
+  });
+  if (found != CUDA_SUCCESS) return found;
+  for (const CUcontext context : {to_context, from_context}) {
+    if (CUresult result = softgpu::cuCtxSynchronize_v2(context)) return result;
+  }
+  const CUresult result =
+      copy(implicit_stream(), linear(to, from, bytes), SideKind::device, SideKind::device, false);
+  return result != CUDA_SUCCESS ? result : softgpu::cuCtxSynchronize();
+}
+
 }  // namespace
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
@@ -123,15 +164,17 @@ CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
               SideKind::device, false);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  if (of_two_devices(to, from)) return copy_between(to, nullptr, from, nullptr, bytes);
   return copy(implicit_stream(), linear(to, from, bytes), SideKind::device, SideKind::device,
               false);
 }
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  if (of_two_devices(to, from)) return copy_between(to, nullptr, from, nullptr, bytes);
   return copy(implicit_stream(), linear(to, from, bytes), SideKind::any, SideKind::any, false);
 }
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
-  return copy(implicit_stream(), linear(to, from, bytes), SideKind::device, SideKind::device,
-              false);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                      CUcontext from_context, size_t bytes) {
+  return copy_between(to, to_context, from, from_context, bytes);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {

@@ -245,29 +245,36 @@ driverabi::KernelNode make_node(CUfunction handle, const Context& context, const
 
 CUresult launch(CUfunction handle, CUstream stream_handle, const Request& request, void** params,
                 void** extra, std::span<const CUlaunchAttribute> attributes = {}) {
-  return with_stream(
-      stream_handle, [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) -> CUresult {
-        if (handle == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        FunctionPtr function;
-        if (CUresult result = find_function(runtime, handle, &function)) return result;
-        if (function->context() != context) return CUDA_ERROR_INVALID_HANDLE;
-        const sg_kernel_desc& kernel = *function->code().compiled();
-        if (CUresult result = check(context->device(), *function, kernel, request)) return result;
-        std::vector<std::uint8_t> block;
-        if (CUresult result = gather(function->code().info(), params, extra, &block)) return result;
-        if (Graphs::Verdict captured = capture_work(*context, *stream, [&] {
-              return make_node(handle, *context, function->code().info(), request, attributes,
-                               block);
-            })) {
-          return *captured;
-        }
-        // The context outlives its operations: they hold it (Context::submit).
-        context->submit(stream, [&runtime, raw = context.get(), function = std::move(function),
-                                 request, block = std::move(block)] {
-          return execute(runtime, *raw, *function, request, block);
-        });
-        return CUDA_SUCCESS;
-      });
+  return with_stream(stream_handle,
+                     [&](Runtime& runtime, ContextPtr& context, StreamPtr& stream) -> CUresult {
+                       if (handle == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                       FunctionPtr function;
+                       if (CUresult result = find_function(runtime, handle, &function))
+                         return result;
+                       if (function->context() != context) return CUDA_ERROR_INVALID_HANDLE;
+                       const sg_kernel_desc& kernel = *function->code().compiled();
+                       if (CUresult result = check(context->device(), *function, kernel, request))
+                         return result;
+                       std::vector<std::uint8_t> block;
+                       if (CUresult result = gather(function->code().info(), params, extra, &block))
+                         return result;
+                       if (Graphs::Verdict captured = capture_work(*context, *stream, [&] {
+                             return make_node(handle, *context, function->code().info(), request,
+                                              attributes, block);
+                           })) {
+                         return *captured;
+                       }
+                       // The context outlives its operations: they hold it (Context::submit).
+                       const std::uint64_t held = block.size();
+                       context->submit(
+                           stream,
+                           [&runtime, raw = context.get(), function = std::move(function), request,
+                            block = std::move(block)] {
+                             return execute(runtime, *raw, *function, request, block);
+                           },
+                           false, nullptr, held);
+                       return CUDA_SUCCESS;
+                     });
 }
 
 }  // namespace

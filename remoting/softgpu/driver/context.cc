@@ -187,7 +187,8 @@ void Context::collect_locked(const Stream& stream, std::vector<OperationPtr>* ou
 }
 
 OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> body, bool always,
-                             const OperationPtr& also_after) {
+                             const OperationPtr& also_after, std::uint64_t held) {
+  runtime_.engine().wait_for_room();
   ContextPtr self = shared_from_this();
   Operation::Body wrapped;
   if (body) {
@@ -207,7 +208,7 @@ OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> 
     std::vector<OperationPtr> after;
     collect_locked(*stream, &after);
     after.push_back(also_after);
-    operation = runtime_.engine().submit(std::move(wrapped), stream->priority, after);
+    operation = runtime_.engine().submit(std::move(wrapped), stream->priority, after, held);
     stream->last = operation;
   }
   if (settings().launch_blocking) {

@@ -96,8 +96,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Appends to a stream, behind everything that CUDA's implicit ordering puts before it. The body
   // is skipped once the context has failed, unless `always`. With CUDA_LAUNCH_BLOCKING=1 waits.
+  // `held`: bytes that the body keeps. Waits while too much is under way.
   OperationPtr submit(const StreamPtr& stream, std::function<CUresult()> body, bool always = false,
-                      const OperationPtr& also_after = nullptr);
+                      const OperationPtr& also_after = nullptr, std::uint64_t held = 0);
   // Stops the stream until `over` says yes or the context has failed. Asked on the thread of the
   // watch (watch.h); it must neither throw nor block.
   void submit_wait(const StreamPtr& stream, std::function<bool()> over);

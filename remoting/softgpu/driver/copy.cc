@@ -113,12 +113,15 @@ CUresult copy(CUstream handle, const Copy& what, SideKind to, SideKind from, boo
           // The caller may reuse its memory at once.
           std::vector<std::uint8_t> staged(at(what.source.address),
                                            at(what.source.address) + bytes);
-          context->submit(stream, [what, staged = std::move(staged)]() mutable {
-            Copy late = what;
-            late.source.address = reinterpret_cast<std::uint64_t>(staged.data());
-            late.run();
-            return CUDA_SUCCESS;
-          });
+          context->submit(
+              stream,
+              [what, staged = std::move(staged)]() mutable {
+                Copy late = what;
+                late.source.address = reinterpret_cast<std::uint64_t>(staged.data());
+                late.run();
+                return CUDA_SUCCESS;
+              },
+              false, nullptr, bytes);
           return CUDA_SUCCESS;
         }
         if (must_wait || pageable) {

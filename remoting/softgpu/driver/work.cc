@@ -10,13 +10,23 @@ namespace {
 
 constexpr unsigned kMaxThreads = 256;
 constexpr std::chrono::seconds kIdle{2};
+// A queue of a device holds about a thousand launches, and several may be filled.
+constexpr std::size_t kMostUnderWay = 16384;
+constexpr std::uint64_t kMostHeld = std::uint64_t{256} << 20;
 
 }  // namespace
 
+void Engine::wait_for_room() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  room_.wait(lock, [this] { return under_way_ < kMostUnderWay && held_ < kMostHeld; });
+}
+
 OperationPtr Engine::submit(Operation::Body body, int priority,
-                            const std::vector<OperationPtr>& after) {
-  OperationPtr operation = std::make_shared<Operation>(std::move(body), priority);
+                            const std::vector<OperationPtr>& after, std::uint64_t held) {
+  OperationPtr operation = std::make_shared<Operation>(std::move(body), priority, held);
   std::lock_guard<std::mutex> guard(mutex_);
+  ++under_way_;
+  held_ += held;
   for (const OperationPtr& one : after) {
     if (one == nullptr || one->done()) continue;
     one->next_.push_back(operation);
@@ -63,6 +73,10 @@ OperationPtr Engine::finish(const OperationPtr& operation) {
   std::vector<OperationPtr> next;
   {
     std::lock_guard<std::mutex> guard(mutex_);
+    const bool full = under_way_ >= kMostUnderWay || held_ >= kMostHeld;
+    --under_way_;
+    held_ -= operation->held_;
+    if (full) room_.notify_all();
     operation->done_.store(1, std::memory_order_release);
     next.swap(operation->next_);
     for (OperationPtr& follower : next) {

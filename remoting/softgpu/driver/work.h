@@ -25,7 +25,8 @@ class Operation {
  public:
   using Body = std::function<void()>;
 
-  explicit Operation(Body body, int priority) : body_(std::move(body)), priority_(priority) {}
+  Operation(Body body, int priority, std::uint64_t held)
+      : body_(std::move(body)), priority_(priority), held_(held) {}
   bool done() const { return done_.load(std::memory_order_acquire) != 0; }
   void wait() const {
     while (done_.load(std::memory_order_acquire) == 0) done_.wait(0, std::memory_order_acquire);
@@ -35,6 +36,7 @@ class Operation {
   friend class Engine;
   Body body_;
   const int priority_;  // lower runs first, as CUDA counts
+  const std::uint64_t held_;
   std::atomic<std::uint32_t> done_{0};
   // Guarded by the engine's mutex.
   std::uint32_t waits_ = 0;
@@ -50,8 +52,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Null entries and finished operations in `after` are fine.
-  OperationPtr submit(Operation::Body body, int priority, const std::vector<OperationPtr>& after);
+  // Null entries and finished operations in `after` are fine. `held`: bytes that the body keeps.
+  OperationPtr submit(Operation::Body body, int priority, const std::vector<OperationPtr>& after,
+                      std::uint64_t held = 0);
+  // Waits while so much work is under way that more would only fill memory, as a driver does when
+  // its queue is full. Not to be called with a lock held.
+  void wait_for_room();
   // An operation without work that ends once it is opened: the end of something that is waited for
   // outside the graph, on no thread of ours.
   OperationPtr make_gate(int priority);
@@ -67,6 +73,9 @@ class Engine {
 
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable room_;
+  std::size_t under_way_ = 0;
+  std::uint64_t held_ = 0;
   std::map<int, std::deque<OperationPtr>> ready_;  // by priority
   std::size_t ready_count_ = 0;
   unsigned threads_ = 0, idle_ = 0;
