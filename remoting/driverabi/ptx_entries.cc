@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace headrace::driverabi {
@@ -168,6 +169,7 @@ bool read_tuning(Tokens& tokens, KernelLayout& kernel) {
 
 std::optional<std::vector<KernelLayout>> read_ptx_entries(std::string_view text) {
   std::vector<KernelLayout> kernels;
+  std::unordered_map<std::string_view, std::size_t> places;  // by name
   Tokens tokens(text);
   for (std::string_view token = tokens.next(); !token.empty(); token = tokens.next()) {
     if (token != ".entry") continue;
@@ -188,13 +190,11 @@ std::optional<std::vector<KernelLayout>> read_ptx_entries(std::string_view text)
     kernel.param_bytes = static_cast<std::uint32_t>(used);
     if (!read_tuning(tokens, kernel)) return std::nullopt;
     // A forward declaration and its definition are one kernel.
-    const auto same = std::find_if(kernels.begin(), kernels.end(), [&](const KernelLayout& other) {
-      return other.name == kernel.name;
-    });
-    if (same == kernels.end()) {
+    const auto [same, fresh] = places.try_emplace(name, kernels.size());
+    if (fresh) {
       kernels.push_back(std::move(kernel));
     } else {
-      *same = std::move(kernel);
+      kernels[same->second] = std::move(kernel);
     }
   }
   return kernels;
