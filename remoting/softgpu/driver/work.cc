@@ -37,8 +37,10 @@ OperationPtr Engine::submit(Operation::Body body, int priority,
 }
 
 OperationPtr Engine::make_gate(int priority) {
-  OperationPtr gate = std::make_shared<Operation>(nullptr, priority);
+  OperationPtr gate = std::make_shared<Operation>(nullptr, priority, 0);
   gate->waits_ = 1;  // for open()
+  std::lock_guard<std::mutex> guard(mutex_);
+  ++under_way_;
   return gate;
 }
 
