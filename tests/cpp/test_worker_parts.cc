@@ -140,7 +140,7 @@ TEST_CASE("options that hold a client's pointers are not passed on") {
     CHECK(options.values()[i] != reinterpret_cast<void*>(0xdead));
   }
   calls::CuModuleLoadDataExReply reply;
-  options.tell(CUDA_ERROR_INVALID_PTX, reply);
+  options.tell(CUDA_ERROR_INVALID_PTX, {}, reply);
   CHECK(reply.load_result == CUDA_ERROR_INVALID_PTX);
   CHECK(reply.error_log.empty());
   bodies::JitOptions bad;
