@@ -1,5 +1,5 @@
-// Page-locked memory as programs of the runtime use it: kernels get its address as an argument, in a
-// structure, through device memory and through a symbol. Prints what the host reads afterwards.
+// Page-locked memory as programs of the runtime use it: kernels get its address as an argument, in
+// a structure, through device memory and through a symbol. Prints what the host reads afterwards.
 #include <cstdio>
 #include <cstdlib>
 
@@ -20,13 +20,13 @@ __global__ void count(int* counter, int by) {
   __threadfence_system();
 }
 
-#define CHECK(call)                                                        \
-  do {                                                                     \
-    const cudaError_t result = (call);                                     \
-    if (result != cudaSuccess) {                                           \
-      std::printf("%s: %s\n", #call, cudaGetErrorString(result));          \
-      std::exit(1);                                                        \
-    }                                                                      \
+#define CHECK(call)                                               \
+  do {                                                            \
+    const cudaError_t result = (call);                            \
+    if (result != cudaSuccess) {                                  \
+      std::printf("%s: %s\n", #call, cudaGetErrorString(result)); \
+      std::exit(1);                                               \
+    }                                                             \
   } while (0)
 
 int main() {
