@@ -358,4 +358,36 @@ TEST_SUITE("memory") {
     CHECK(static_cast<int>(type) == 0);
     CHECK(pointer == 0);
   }
+
+  TEST_CASE("a copy between two devices on the null stream is in order with both") {
+    int devices = 0;
+    CU_OK(cu.cuDeviceGetCount(&devices));
+    if (devices < 2) return;
+    Primary primary;
+    Kernels kernels;
+    const CUfunction slow = kernels["slow_step"];
+    Buffer source(4);
+    CUcontext other = nullptr;
+    CU_OK(cu.cuDevicePrimaryCtxRetain(&other, 1));
+    CU_OK(cu.cuCtxSetCurrent(other));
+    CUdeviceptr target = 0;
+    CU_OK(cu.cuMemAlloc_v2(&target, 4));
+    std::uint32_t multiplier = 1, addend = 1, turns = 20000;
+    CUdeviceptr address = source;
+    for (std::uint32_t round = 0; round < 4; ++round) {
+      // The kernel before the copy is the source's, and so is the change after it.
+      CU_OK(cu.cuCtxSetCurrent(primary.context));
+      CU_OK(cu.cuMemsetD32Async(source, round, 1, nullptr));
+      CU_OK(launch(slow, 1, 1, nullptr, {&address, &multiplier, &addend, &turns}));
+      CU_OK(cu.cuCtxSetCurrent(other));
+      CU_OK(cu.cuMemcpyAsync(target, source, 4, nullptr));
+      CU_OK(cu.cuCtxSetCurrent(primary.context));
+      CU_OK(cu.cuMemsetD32Async(source, 77, 1, nullptr));
+      CU_OK(cu.cuCtxSetCurrent(other));
+      CHECK(download<std::uint32_t>(target, 1).at(0) == round + 1);
+    }
+    CU_OK(cu.cuMemFree_v2(target));
+    CU_OK(cu.cuDevicePrimaryCtxRelease_v2(1));
+    CU_OK(cu.cuCtxSetCurrent(primary.context));
+  }
 }

@@ -41,6 +41,36 @@ driverabi::MemcpyNode node_of(const Copy& what, SideKind to, SideKind from) {
   return {out};
 }
 
+// The other contexts that a copy has to be in order with. On the null stream, one between two
+// devices begins when all that was given to either is over, and whatever is given to either later
+// begins after it.
+std::vector<ContextPtr> contexts_beside(Runtime& runtime, const Context& own, const Stream& stream,
+                                        const Copy& what) {
+  const Device* to = runtime.device_of(what.destination.address);
+  const Device* from = runtime.device_of(what.source.address);
+  std::vector<ContextPtr> out;
+  if (!stream.legacy || to == nullptr || from == nullptr || to == from) return out;
+  for (ContextPtr& context : runtime.contexts.all()) {
+    const bool concerned = &context->device() == to || &context->device() == from;
+    if (concerned && context.get() != &own && context->active()) out.push_back(std::move(context));
+  }
+  return out;
+}
+
+void submit_between_devices(Context& own, const StreamPtr& stream,
+                            const std::vector<ContextPtr>& beside, const Copy& what) {
+  for (const ContextPtr& other : beside) {
+    own.submit(stream, nullptr, false, other->submit(other->legacy_stream(), nullptr));
+  }
+  const OperationPtr copied = own.submit(stream, [what] {
+    what.run();
+    return CUDA_SUCCESS;
+  });
+  for (const ContextPtr& other : beside) {
+    other->submit(other->legacy_stream(), nullptr, false, copied);
+  }
+}
+
 }  // namespace
 
 std::uint64_t Copy::extent(const CopySide& side) const {
@@ -98,6 +128,11 @@ CUresult copy(CUstream handle, const Copy& what, SideKind to, SideKind from, boo
         } else if (Graphs::Verdict captured =
                        capture_work(*context, *stream, [&] { return node_of(what, to, from); })) {
           return *captured;
+        }
+        const std::vector<ContextPtr> beside = contexts_beside(runtime, *context, *stream, what);
+        if (!beside.empty()) {
+          submit_between_devices(*context, stream, beside, what);
+          return CUDA_SUCCESS;
         }
         const std::uint64_t bytes = std::uint64_t{what.width} * what.height * what.depth;
         const bool touches_host = target != Place::device || origin != Place::device;
