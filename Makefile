@@ -43,7 +43,7 @@ test-asan: setup ## Run C++ and end-to-end tests on AddressSanitizer and UBSan b
 test-suites: build ## Run other people's test suites, directly and through the network (hours)
 	@scripts/test-suites
 
-test-frameworks: build ## Run programs of PyTorch and JAX both ways (installs them: 15 GB)
+test-frameworks: build ## Run programs of PyTorch, JAX and Triton both ways (installs them: 15 GB)
 	@scripts/test-frameworks
 
 lint: setup ## Check style and the layers between packages

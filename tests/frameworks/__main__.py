@@ -1,4 +1,4 @@
-"""Runs programs of PyTorch and JAX against a software GPU that skips machine code, both ways:
+"""Runs programs of PyTorch, JAX and Triton against a software GPU that skips machine code, both ways:
 `python -m tests.frameworks`."""
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SECONDS = 3600
 NOT_CARRIED = {
     "pytorch": {"fft": "cuFFT enumerates the functions of a module through an undocumented table"},
     "jax": {},
+    "triton": {},
 }
 """Steps that are known to fail, and why. One that passes after all is an error, too."""
 
@@ -35,6 +36,7 @@ _SETTINGS = {
     "pytorch": {},
     # Three quarters of the device's memory at the start are of no use here.
     "jax": {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    "triton": {},
 }
 
 
