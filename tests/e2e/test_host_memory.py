@@ -64,7 +64,7 @@ def test_the_program_reads_what_kernels_wrote(
 ) -> None:
     here = subprocess.run([program], env=direct, stdout=subprocess.PIPE, text=True, check=True)
     assert here.stdout == EXPECTED
-    there = appliance.run("run", "-n", "1", "-m", "256MiB", "--", program)
+    there = appliance.run("run", "-n", "1", "-m", "256MiB", "--", program, timeout=240)
     assert (there.returncode, there.stdout) == (0, EXPECTED), there.stderr
 
 
@@ -74,5 +74,5 @@ def test_mapped_arrays_of_numba_are_used_where_they_lie(
     command = [sys.executable, "-c", NUMBA]
     here = subprocess.run(command, env=direct, stdout=subprocess.PIPE, text=True, check=True)
     assert here.stdout == "mapped arrays agree\n"
-    there = appliance.run("run", "-n", "1", "-m", "256MiB", "--", *command)
+    there = appliance.run("run", "-n", "1", "-m", "256MiB", "--", *command, timeout=240)
     assert (there.returncode, there.stdout) == (0, "mapped arrays agree\n"), there.stderr
