@@ -110,7 +110,7 @@ CUresult cuLinkComplete(CUlinkState handle, void** out, size_t* size) {
     JitResult<ModuleInfo> info = runtime.compiler().inspect(link->result);
     CUresult result = CUDA_SUCCESS;
     if (!info.ok()) {
-      link->options.error(info.error().message);
+      link->options.error(text_of(info.error()));
       result = result_of(info.error());
     } else {
       *out = link->result.data();

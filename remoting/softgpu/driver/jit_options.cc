@@ -78,6 +78,11 @@ void JitOptions::write_back(float milliseconds) {
   if (wall_time_ != nullptr) std::memcpy(wall_time_, &milliseconds, sizeof milliseconds);
 }
 
+std::string text_of(const JitError& error) {
+  return error.line > 0 ? "line " + std::to_string(error.line) + ": " + error.message
+                        : error.message;
+}
+
 CUresult result_of(const JitError& error) {
   switch (error.kind) {
     case JitErrorKind::compiler_not_found:

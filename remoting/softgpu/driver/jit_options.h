@@ -39,6 +39,8 @@ class JitOptions {
 };
 
 CUresult result_of(const JitError& error);
+// "line 7: ...", where a line is known.
+std::string text_of(const JitError& error);
 
 // Why this thread's last load, link or look-up failed (driverabi/refusals.h).
 void remember_refusal(const std::string& text);

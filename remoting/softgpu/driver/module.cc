@@ -57,7 +57,7 @@ CUresult KernelCode::compile(Runtime& runtime, JitOptions* options) {
     std::string why;
     if (!object.ok()) {
       failure_ = result_of(object.error());
-      why = object.error().message;
+      why = text_of(object.error());
     } else if ((image_ = KernelImage::load(object.value().path, why)) != nullptr) {
       improvable_ = !object.value().final;
       next_question_ = std::chrono::steady_clock::now() + kFirstQuestion;
@@ -96,7 +96,7 @@ void KernelCode::improve(Runtime& runtime) {
   improvable_ = false;
   std::string why;
   if (!path.ok()) {
-    why = path.error().message;
+    why = text_of(path.error());
   } else if ((optimised_ = KernelImage::load(*path.value(), why)) != nullptr) {
     desc_.store(optimised_->desc(), std::memory_order_release);
     log("jit: " + info_.name + ": optimised code from now on");

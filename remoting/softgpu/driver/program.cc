@@ -144,12 +144,12 @@ CUresult Program::from_text(Runtime& runtime, std::string text, std::optional<Ma
   if (!info.ok()) {
     const CUresult result = result_of(info.error());
     if (machine && result != CUDA_ERROR_JIT_COMPILER_NOT_FOUND) {
-      log("skipped: a module whose PTX is not understood: " + info.error().message);
+      log("skipped: a module whose PTX is not understood: " + text_of(info.error()));
       ModuleInfo instead = module_info(*machine);
       out->reset(new Program(std::move(instead), std::move(machine), false));
       return CUDA_SUCCESS;
     }
-    options.error(info.error().message);
+    options.error(text_of(info.error()));
     return result;
   }
   ProgramPtr program(new Program(std::move(info.value()), std::move(machine), true));
