@@ -22,7 +22,9 @@ class Summary:
     passed: int = 0
     bad: dict[str, Result] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
-    """Tests that have not run yet."""
+    """Tests that are known and have not run yet."""
+    files_done: int = 0
+    """Files of which all tests have run; those of other files may not even be known."""
 
     @property
     def wanted(self) -> int:
@@ -52,7 +54,8 @@ def summarise(suite: Suite, way: str, store: Store) -> Summary:
             bad[test] = result
         else:
             skipped[result.why.strip().splitlines()[0] if result.why.strip() else "?"] += 1
-    return Summary(suite, way, len(tests), excluded, skipped, passed, bad, tuple(missing))
+    done = len(store.complete & set(suite.files))
+    return Summary(suite, way, len(tests), excluded, skipped, passed, bad, tuple(missing), done)
 
 
 def differences(one: Store, other: Store) -> dict[str, tuple[str, str]]:
@@ -79,12 +82,13 @@ def share(part: int, whole: int) -> str:
 def table(summaries: list[Summary]) -> str:
     """A row for each suite and way."""
     lines = [
-        "| suite | way | collected | excluded | skipped by the suite | passed | failed | passed / collected | passed / not excluded | passed / run |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| suite | way | files run | collected | excluded | skipped by the suite | passed | failed | passed / collected | passed / not excluded | passed / run |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for s in summaries:
         lines.append(
-            f"| {s.suite.name} {s.suite.version} | {s.way} | {s.collected:,} | {s.excluded.total():,} "
+            f"| {s.suite.name} {s.suite.version} | {s.way} "
+            f"| {s.files_done} of {len(s.suite.files)} | {s.collected:,} | {s.excluded.total():,} "
             f"| {s.skipped.total():,} | {s.passed:,} | {len(s.bad):,} "
             f"| {share(s.passed, s.collected)} | {share(s.passed, s.wanted)} | {share(s.passed, s.ran)} |"
         )

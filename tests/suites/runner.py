@@ -35,7 +35,7 @@ _TAIL = 1500
 class Limits:
     """Seconds that a test, collecting or leaving a file, and a whole process may take."""
 
-    test: float = 180
+    test: float = 600
     outside: float = 300
     process: float = 1800
 
