@@ -219,6 +219,7 @@ OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> 
 }
 
 void Context::submit_wait(const StreamPtr& stream, std::function<bool()> over) {
+  runtime_.engine().wait_for_room();
   ContextPtr self = shared_from_this();
   Engine& engine = runtime_.engine();
   OperationPtr gate = engine.make_gate(stream->priority);
