@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -248,6 +249,51 @@ TEST_SUITE("host memory") {
     CHECK(target.word(1) == 1);
     CU_OK(cu.cuMemcpy(target.address(), source.address(), 4));
     CHECK(target.word() == 78);
+    CU_OK(cu.cuStreamDestroy_v2(stream));
+  }
+
+  TEST_CASE("what a function of a stream writes is what later work of the stream reads") {
+    Primary primary;
+    Kernels kernels;
+    CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    struct Writes {
+      volatile std::uint32_t* to;
+      std::uint32_t value;
+      static void run(void* data) {
+        // Later than a copy that did not wait would be.
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        *static_cast<Writes*>(data)->to = static_cast<Writes*>(data)->value;
+      }
+    };
+    Buffer memory(16);
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+      CAPTURE(i);
+      // No kernel has seen the first: only copies of it are made.
+      Pinned copied(64), used(64);
+      Writes first{&copied.word(3), i}, second{&used.word(), 10 * i};
+      CU_OK(cu.cuLaunchHostFunc(stream, &Writes::run, &first));
+      CU_OK(cu.cuMemcpyHtoDAsync_v2(memory, static_cast<char*>(copied.pointer()) + 12, 4, stream));
+      CU_OK(cu.cuLaunchHostFunc(stream, &Writes::run, &second));
+      CU_OK(step(kernels["step"], used.address(), 2, 1, stream));
+      CUDA_MEMCPY2D rows{};
+      rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+      rows.srcHost = copied.pointer();
+      rows.srcXInBytes = 12;
+      rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      rows.dstDevice = memory;
+      rows.dstXInBytes = 4;
+      rows.srcPitch = rows.dstPitch = 16;
+      rows.WidthInBytes = 4;
+      rows.Height = 1;
+      CU_OK(cu.cuStreamSynchronize(stream));
+      CHECK(used.word() == 20 * i + 1);
+      CHECK(download<std::uint32_t>(memory, 1)[0] == i);
+      first.value = i + 100;
+      CU_OK(cu.cuLaunchHostFunc(stream, &Writes::run, &first));
+      CU_OK(cu.cuMemcpy2DAsync_v2(&rows, stream));
+      CU_OK(cu.cuStreamSynchronize(stream));
+      CHECK(download<std::uint32_t>(memory, 2)[1] == i + 100);
+    }
     CU_OK(cu.cuStreamDestroy_v2(stream));
   }
 
