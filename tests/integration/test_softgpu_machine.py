@@ -186,8 +186,6 @@ def test_devices_have_their_own_memory(start: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "cuArrayCreate_v2",
-        "cuArray3DCreate_v2",
         "cuMipmappedArrayCreate",
         "cuTexObjectCreate",
         "cuTexRefCreate",
