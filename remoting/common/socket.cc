@@ -27,6 +27,14 @@ bool parse_port(std::string_view text, std::uint16_t& port) {
   return true;
 }
 
+// A name, or an address; with a colon it is IPv6, perhaps with a zone (fe80::1%eth0).
+bool could_be_host(std::string_view text) {
+  if (text.find_first_of(" \t\r\n/[]") != text.npos) return false;
+  if (text.find(':') == text.npos) return true;
+  text = text.substr(0, text.find('%'));
+  return text.find_first_not_of("0123456789abcdefABCDEF:.") == text.npos;
+}
+
 Error bad_endpoint(std::string_view text) {
   return Error{ErrorKind::invalid_input, "not an address: \"" + std::string(text) + "\"",
                "write HOST:PORT, 192.0.2.1:7444 or [2001:db8::1]:7444"};
@@ -73,8 +81,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
     rest = text.substr(colon);
   }
   if (!rest.empty() && !parse_port(rest.substr(1), endpoint.port)) return bad_endpoint(text);
-  if (endpoint.host.empty() || endpoint.host.size() > 255 ||
-      endpoint.host.find_first_of(" \t\r\n/") != std::string::npos) {
+  if (endpoint.host.empty() || endpoint.host.size() > 255 || !could_be_host(endpoint.host)) {
     return bad_endpoint(text);
   }
   return endpoint;

@@ -33,9 +33,10 @@ TEST_CASE("addresses") {
     int port;
   };
   const Case good[] = {
-      {"gpu.example", "gpu.example", 7444},   {"gpu.example:1", "gpu.example", 1},
-      {"192.0.2.1:7444", "192.0.2.1", 7444},  {"[2001:db8::1]:99", "2001:db8::1", 99},
-      {"[2001:db8::1]", "2001:db8::1", 7444}, {"2001:db8::1", "2001:db8::1", 7444},
+      {"gpu.example", "gpu.example", 7444},    {"gpu.example:1", "gpu.example", 1},
+      {"192.0.2.1:7444", "192.0.2.1", 7444},   {"[2001:db8::1]:99", "2001:db8::1", 99},
+      {"[2001:db8::1]", "2001:db8::1", 7444},  {"2001:db8::1", "2001:db8::1", 7444},
+      {"[fe80::1%eth0]:9", "fe80::1%eth0", 9},
   };
   for (const Case& one : good) {
     const Result<Endpoint> parsed = parse_endpoint(one.text);
@@ -43,8 +44,8 @@ TEST_CASE("addresses") {
     CHECK(parsed->host == one.host);
     CHECK(parsed->port == one.port);
   }
-  for (const char* text :
-       {"", ":1", "host:", "host:0", "host:65536", "host:x", "[::1", "[::1]x", "a b", "host:1 "}) {
+  for (const char* text : {"", ":1", "host:", "host:0", "host:65536", "host:x", "[::1", "[::1]x",
+                           "a b", "host:1 ", "::]#", "[fe80::1%a]b]", "a[b", "x::1"}) {
     CHECK_FALSE(parse_endpoint(text));
   }
   CHECK(parse_endpoint("[::1]:5")->text() == "[::1]:5");

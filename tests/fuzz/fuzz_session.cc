@@ -135,13 +135,19 @@ class Served {
         if (!protocol::BlobData::decode(reader, message)) return false;
         return session.blobs().data(message.blob, message.offset, message.data).empty();
       }
+      case protocol::HostChanges::kType: {
+        const std::uint64_t address = reader.u64();
+        const std::span<const std::uint8_t> lines = reader.bytes(max_payload_v1);
+        return reader.finished() && session.host_twins().apply(address, lines).empty();
+      }
       default:
         return frame.header.type < first_call_type || call(frame);
     }
   }
 
   void drain() {
-    while (served_.pool.running() != 0 || served_.session.downloads().pump()) {
+    while (served_.pool.running() != 0 || served_.session.downloads().pump() ||
+           served_.session.host_twins().pump()) {
       out_.consume(out_.pending_bytes());
       if (served_.pool.running() == 0) continue;
       pollfd ready{served_.pool.fd(), POLLIN, 0};
