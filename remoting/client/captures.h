@@ -25,11 +25,27 @@ inline driverabi::CaptureStream capture_stream(const Context& context, std::uint
   return {id, stream->context->id, false, (stream->flags & CU_STREAM_NON_BLOCKING) == 0};
 }
 
-// Work in a stream: `make` gives the node that it becomes when the stream captures.
+// Waits until the stream has room behind functions of the program that have not returned.
+inline Graphs::Verdict room_for(const Context& context, std::uint64_t stream,
+                                std::size_t bytes = 0) {
+  Callbacks& callbacks = process().callbacks;
+  if (!callbacks.any()) return std::nullopt;
+  const bool blocking = capture_stream(context, stream).blocking;
+  const CUresult full = callbacks.make_room(context, stream, blocking, bytes);
+  return full == CUDA_SUCCESS ? std::nullopt : Graphs::Verdict(full);
+}
+
+// Work in a stream, which has room for it unless it captures: `make` gives the node that it then
+// becomes. So many bytes of this process go with it.
 template <typename Make>
-Graphs::Verdict capture_work(const Context& context, std::uint64_t stream, const Make& make) {
-  if (!graphs().watching()) return std::nullopt;
-  return graphs().work(capture_stream(context, stream), make());
+Graphs::Verdict capture_work(const Context& context, std::uint64_t stream, const Make& make,
+                             std::size_t bytes = 0) {
+  if (graphs().watching()) {
+    if (const Graphs::Verdict captured = graphs().work(capture_stream(context, stream), make())) {
+      return captured;
+    }
+  }
+  return room_for(context, stream, bytes);
 }
 
 // What must not happen to a stream that captures.

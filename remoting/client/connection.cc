@@ -119,6 +119,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const SessionFile& session,
   protocol::Hello hello;
   hello.min_version = 1;
   hello.max_version = 1;
+  hello.features = feature_callbacks | feature_output;
   hello.role = 2;
   hello.build = "headrace-client/" HEADRACE_VERSION;
   protocol::Welcome welcome;
@@ -141,6 +142,7 @@ Connection::Connection(std::unique_ptr<TlsStream> tls, const protocol::Welcome& 
                        std::function<void(const std::string&)> log)
     : tls_(std::move(tls)),
       log_(std::move(log)),
+      features_(welcome.features),
       reader_(welcome.max_payload),
       max_payload_(welcome.max_payload) {
   const std::uint32_t calls = std::min<std::uint32_t>(welcome.max_outstanding, 4096);
@@ -381,12 +383,40 @@ void Connection::read_until_done(Waiter& waiter) {
 void Connection::pass_role_on() {
   const std::lock_guard<std::mutex> lock(wait_mutex_);
   reader_active_ = false;
+  wake_next_locked();
+}
+
+void Connection::wake_next_locked() {
   for (Waiter* waiter : sleepers_) {
     if (!waiter->done) {
       waiter->wake.notify_one();
       return;
     }
   }
+}
+
+void Connection::read_while(const std::function<bool()>& wanted) {
+  Waiter watch;  // of no call
+  std::unique_lock<std::mutex> lock(wait_mutex_);
+  while (wanted() && !lost()) {
+    if (reader_active_) {
+      sleepers_.push_back(&watch);
+      watch.wake.wait(lock);
+      std::erase(sleepers_, &watch);
+      continue;
+    }
+    reader_active_ = true;
+    lock.unlock();
+    while (wanted() && !lost()) {
+      if (pump() != Pump::blocked) continue;
+      pollfd ready{tls_->fd(), POLLIN, 0};
+      poll(&ready, 1, poll_round_ms);
+    }
+    pass_role_on();
+    lock.lock();
+  }
+  // The role may have been offered to this thread, which does not want it any more.
+  if (!reader_active_) wake_next_locked();
 }
 
 Connection::Pump Connection::read_stream(std::span<std::uint8_t> into, std::size_t& got) {
@@ -518,10 +548,21 @@ bool Connection::handle_control() {
     return true;
   }
   if (header_.type == protocol::Pong::kType) return true;
-  if (protocol::HostChanges changes; header_.type == protocol::HostChanges::kType &&
-                                     protocol::HostChanges::decode(reader, changes)) {
-    Unasked* const unasked = unasked_.load(std::memory_order_acquire);
-    if (unasked != nullptr && unasked->change_host_memory(changes)) return true;
+  if (Unasked* const unasked = unasked_.load(std::memory_order_acquire)) {
+    if (protocol::CallbackRun run; header_.type == protocol::CallbackRun::kType &&
+                                   protocol::CallbackRun::decode(reader, run)) {
+      unasked->run(run);
+      return true;
+    }
+    if (protocol::Output output;
+        header_.type == protocol::Output::kType && protocol::Output::decode(reader, output)) {
+      unasked->print(std::move(output));
+      return true;
+    }
+    if (protocol::HostChanges changes; header_.type == protocol::HostChanges::kType &&
+                                       protocol::HostChanges::decode(reader, changes)) {
+      if (unasked->change_host_memory(changes)) return true;
+    }
   }
   if (protocol::Close close;
       header_.type == protocol::Close::kType && protocol::Close::decode(reader, close)) {
@@ -560,6 +601,7 @@ void Connection::mark_lost(const std::string& why) {
     slot_freed_.notify_all();
   }
   flusher_wake_.notify_all();
+  if (Unasked* const unasked = unasked_.load(std::memory_order_acquire)) unasked->lost();
 }
 
 void Connection::mark_transport_lost() {

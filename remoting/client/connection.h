@@ -48,6 +48,9 @@ class Unasked {
   virtual ~Unasked() = default;
   // False: it breaks the protocol.
   virtual bool change_host_memory(const protocol::HostChanges& changes) = 0;
+  virtual void run(const protocol::CallbackRun& run) = 0;
+  virtual void print(protocol::Output&& output) = 0;
+  virtual void lost() = 0;
 };
 
 class Connection {
@@ -64,6 +67,8 @@ class Connection {
 
   // Once, before the first call. It outlives the connection.
   void set_unasked(Unasked& unasked) { unasked_.store(&unasked, std::memory_order_release); }
+  // Whether the server speaks it, too (PROTOCOL.md §4).
+  bool has_feature(std::uint64_t feature) const { return (features_ & feature) != 0; }
 
   enum class Sent { ok, lost, too_long };
 
@@ -125,6 +130,20 @@ class Connection {
     return finish_trip(waiter, head, fields) ? Sent::ok : Sent::lost;
   }
 
+  // Sends a message that is no call, at once.
+  template <typename Message>
+  bool tell(const Message& message) {
+    {
+      const std::lock_guard<std::mutex> lock(append_mutex_);
+      if (lost() || !put_frame(message, 0)) return false;
+    }
+    return flush();
+  }
+
+  // Reads as long as `wanted` says so, on a thread that waits for no reply: whoever waits for one
+  // reads for all, and this thread only when nobody does.
+  void read_while(const std::function<bool()>& wanted);
+
   // Writes what is in the buffer.
   bool flush();
   bool lost() const { return lost_.load(std::memory_order_acquire); }
@@ -182,6 +201,7 @@ class Connection {
   bool handle_control();
   void answer_ping(std::uint64_t cookie);
   void pass_role_on();
+  void wake_next_locked();
 
   void run_flusher();
   void wake_flusher();
@@ -190,6 +210,7 @@ class Connection {
 
   std::unique_ptr<TlsStream> tls_;
   std::function<void(const std::string&)> log_;
+  const std::uint64_t features_;
   std::atomic<Unasked*> unasked_{nullptr};
   std::atomic<bool> lost_{false};
   std::mutex tls_mutex_;

@@ -17,6 +17,7 @@ void forget_contents(Context& context) {
   context.life.fetch_add(1);
   context.sticky.store(0);
   const auto within = [&context](const auto& object) { return object.context == &context; };
+  here.callbacks.drop_context(context.id);
   here.streams.take_if(within);
   here.events.take_if(within);
   here.arrays.take_if(within);

@@ -113,6 +113,7 @@ CUresult start() {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const bool no_device = made->devices.empty();
+  made->connection->set_unasked(*made);
   g_process.store(made.release(), std::memory_order_release);
   g_phase.store(page, std::memory_order_release);
   return no_device ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
@@ -135,20 +136,9 @@ CUresult start() {
 
 }  // namespace
 
-CUresult initialise() {
-  if (g_phase.load(std::memory_order_acquire) != nullptr) {
-    const CUresult state = library_state();
-    return state != CUDA_SUCCESS ? state : g_failure;
-  }
-  const std::lock_guard<std::mutex> lock(init_mutex());
-  if (g_failed.load() || g_phase.load(std::memory_order_acquire) != nullptr) return g_failure;
-  set_export_hooks();
-  g_failure = start();
-  g_failed.store(g_phase.load(std::memory_order_acquire) == nullptr);
-  return g_failure;
-}
+namespace {
 
-CUresult library_state() {
+CUresult phase_state() {
   const std::atomic<std::uint32_t>* const page = g_phase.load(std::memory_order_acquire);
   if (page == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   switch (static_cast<Phase>(page->load(std::memory_order_acquire))) {
@@ -161,12 +151,33 @@ CUresult library_state() {
   }
 }
 
+}  // namespace
+
+CUresult initialise() {
+  if (g_phase.load(std::memory_order_acquire) != nullptr) {
+    const CUresult state = phase_state();
+    return state != CUDA_SUCCESS ? state : g_failure;
+  }
+  const std::lock_guard<std::mutex> lock(init_mutex());
+  if (g_failed.load() || g_phase.load(std::memory_order_acquire) != nullptr) return g_failure;
+  set_export_hooks();
+  g_failure = start();
+  g_failed.store(g_phase.load(std::memory_order_acquire) == nullptr);
+  return g_failure;
+}
+
+CUresult library_state() {
+  const CUresult state = phase_state();
+  if (state != CUDA_SUCCESS) return state;
+  return Callbacks::running_here() ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
 Process& process() { return *g_process.load(std::memory_order_acquire); }
 
 void log_line(std::string_view text) { log_file().line(text); }
 
 int reported_driver_version() {
-  return library_state() == CUDA_SUCCESS ? process().driver_version : implemented_version;
+  return phase_state() == CUDA_SUCCESS ? process().driver_version : implemented_version;
 }
 
 }  // namespace headrace::client

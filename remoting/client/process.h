@@ -10,11 +10,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "client/callbacks.h"
 #include "client/connection.h"
 #include "client/device_addresses.h"
 #include "client/host_twins.h"
+#include "client/kernel_output.h"
 #include "client/memory_ranges.h"
 #include "client/state.h"
 #include "client/table.h"
@@ -30,7 +33,7 @@ inline constexpr CUresult connection_lost_error = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 struct LinkState;
 
-struct Process : Unasked {
+struct Process final : Unasked {
   bool change_host_memory(const protocol::HostChanges& changes) override {
     return host_twins.apply(changes);
   }
@@ -50,6 +53,12 @@ struct Process : Unasked {
   Table<Library> libraries;
   Table<LinkState> links;
   Table<Function> functions;  // functions of modules and kernels of libraries
+  Callbacks callbacks;
+  KernelOutput output;
+
+  void run(const protocol::CallbackRun& run) override { callbacks.arrive(run); }
+  void print(protocol::Output&& printed) override { output.keep(std::move(printed)); }
+  void lost() override { callbacks.connection_lost(); }
 
   Device* device(CUdevice ordinal) {
     if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices.size()) return nullptr;
@@ -61,7 +70,7 @@ struct Process : Unasked {
 CUresult initialise();
 
 // CUDA_SUCCESS while the library can be used; NOT_INITIALIZED before cuInit and in a forked child,
-// DEINITIALIZED at the end of the process.
+// DEINITIALIZED at the end of the process, NOT_PERMITTED inside a function that a stream runs.
 CUresult library_state();
 // Only after library_state() was CUDA_SUCCESS.
 Process& process();

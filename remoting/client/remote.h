@@ -105,6 +105,7 @@ TripResult trip_with_sink(std::uint64_t context, const Call& call, typename Call
   ReplyHead head;
   if (trips_are_logged()) log_line("trip " + std::string(Call::kName));
   const Connection::Sent sent = process().connection->trip(context, call, sink, head, fields);
+  process().output.write();
   if (sent != Connection::Sent::ok) return {result_of(sent), CUDA_SUCCESS};
   TripResult outcome = note_reply(context, head);
   if (outcome.result == CUDA_SUCCESS) {

@@ -74,6 +74,12 @@ CUresult resolve_stream(CUstream stream, std::uint64_t& id) {
   return (known->flags & CU_STREAM_NON_BLOCKING) != 0 ? wait_for_uploads(*known) : CUDA_SUCCESS;
 }
 
+Context* context_of_stream(std::uint64_t id, Context* current) {
+  if (id == 0) return current;
+  const std::shared_ptr<Stream> stream = process().streams.find(id);
+  return stream == nullptr ? current : stream->context;
+}
+
 ThreadState& ThreadState::of_this_thread() { return per_thread<ThreadState, ThreadState>(); }
 
 ThreadState::~ThreadState() {

@@ -13,6 +13,10 @@ namespace headrace {
 
 constexpr std::size_t frame_header_size = 16;
 constexpr std::uint32_t max_payload_v1 = 1'048'576;
+
+// Feature bits of Hello and Welcome (§4).
+constexpr std::uint64_t feature_callbacks = 1u << 3;
+constexpr std::uint64_t feature_output = 1u << 5;
 constexpr std::uint32_t max_payload_before_welcome = 65'536;
 constexpr std::size_t flush_at_bytes = 256 * 1024;
 

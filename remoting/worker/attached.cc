@@ -130,6 +130,8 @@ void AttachedLoop::carry_out(const Frame& frame) {
       return add_to_blob(frame);
     case protocol::HostChanges::kType:
       return change_host_memory(frame);
+    case protocol::CallbackDone::kType:
+      return finish_callback(frame);
     case protocol::Ping::kType:
       if (!answer_ping(frame, connection_.out())) {
         end(Ending::protocol_error("Ping does not decode"));
@@ -210,6 +212,18 @@ void AttachedLoop::change_host_memory(const Frame& frame) {
   if (!reader.finished()) return end(Ending::protocol_error("HostChanges does not decode"));
   std::string why = session_.host_twins().apply(address, lines);
   if (!why.empty()) end(Ending::protocol_error(std::move(why)));
+}
+
+void AttachedLoop::finish_callback(const Frame& frame) {
+  protocol::CallbackDone message;
+  Reader reader(frame.payload);
+  if (!protocol::CallbackDone::decode(reader, message)) {
+    return end(Ending::protocol_error("CallbackDone does not decode"));
+  }
+  if (!session_.callbacks().finish(message.callback)) {
+    end(Ending::protocol_error("CallbackDone for function " + std::to_string(message.callback) +
+                               ", which is not under way"));
+  }
 }
 
 void AttachedLoop::write_some() {

@@ -30,6 +30,7 @@ class AttachedLoop {
   void begin_blob(const Frame& frame);
   void add_to_blob(const Frame& frame);
   void change_host_memory(const Frame& frame);
+  void finish_callback(const Frame& frame);
   void write_some();
   // Looks what has come; sleeps until something has, if it may.
   void wait(bool may_sleep);

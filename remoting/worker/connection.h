@@ -22,6 +22,9 @@ class Connection {
   TlsStream& tls() { return *tls_; }
   FrameReader& in() { return in_; }
   FrameWriter& out() { return out_; }
+  // What both sides speak, from Hello on (PROTOCOL.md §4).
+  std::uint64_t features() const { return features_; }
+  void set_features(std::uint64_t features) { features_ = features; }
 
   // The next frame that the phase permits. Pings are answered here. Ends when the daemon says so.
   Result<Frame> next_frame(Phase phase, Deadline deadline, BrokerClient& broker, Ending& ending);
@@ -46,6 +49,7 @@ class Connection {
   std::unique_ptr<TlsStream> tls_;
   FrameReader in_;
   FrameWriter out_;
+  std::uint64_t features_ = 0;
 };
 
 // One Ping, answered with the same cookie; false if it does not decode.

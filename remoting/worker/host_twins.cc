@@ -169,21 +169,32 @@ void HostTwins::release(const Twin& twin) {
 CUresult HostTwins::remove(std::uint64_t address) {
   const auto found = twins_.find(address);
   if (found == twins_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  const SessionContext* context = session_.find_context(found->second.context);
-  CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (context != nullptr) {
-    result = driver_.cuCtxSetCurrent(context->context);
-    session_.current_changed();
-    if (result == CUDA_SUCCESS) result = driver_.cuMemHostUnregister(at_address(address));
-  }
-  // A driver that refuses may still use the pages, so they stay; the block is no longer shared.
-  if (result == CUDA_SUCCESS) {
-    release(found->second);
-  } else {
-    unmap_shadow(found->second.block.shadow, found->second.block.shadow_bytes());
-  }
+  const Twin twin = found->second;
   twins_.erase(found);
-  return result;
+  const SessionContext* context = session_.find_context(twin.context);
+  if (context == nullptr) {
+    unmap_shadow(twin.block.shadow, twin.block.shadow_bytes());
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  const CUresult entered = driver_.cuCtxSetCurrent(context->context);
+  session_.current_changed();
+  if (entered != CUDA_SUCCESS) {
+    unmap_shadow(twin.block.shadow, twin.block.shadow_bytes());
+    return entered;
+  }
+  session_.later().run_in(
+      *context, [this, address] { return driver_.cuMemHostUnregister(at_address(address)); },
+      [this, twin](CUresult result) {
+        // A driver that refuses may still use the pages, so they stay; the block is no longer
+        // shared.
+        if (result == CUDA_SUCCESS) {
+          release(twin);
+        } else {
+          unmap_shadow(twin.block.shadow, twin.block.shadow_bytes());
+        }
+        session_.keep(result);
+      });
+  return CUDA_SUCCESS;
 }
 
 // The driver has forgotten what was registered in the context.

@@ -15,6 +15,7 @@
 
 #include "common/socket.h"
 #include "gen/messages.h"
+#include "worker/driver_output.h"
 #include "worker/phases.h"
 
 namespace headrace::worker {
@@ -43,7 +44,7 @@ std::string peer_address(int fd) {
 
 // One line for the journal, and one for the daemon's log unless all ended well (§11.6).
 int report(BrokerClient* broker, const Ending& ending) {
-  std::fprintf(stderr, "headrace-worker: %s: %s\n", ending.event.c_str(), ending.text.c_str());
+  dprintf(journal(), "headrace-worker: %s: %s\n", ending.event.c_str(), ending.text.c_str());
   if (ending.event == "finished") return 0;
   if (broker != nullptr && broker->alive()) {
     broker->tell(protocol::WorkerReport{ending.event, ending.text.substr(0, 500)});

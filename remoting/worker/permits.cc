@@ -34,6 +34,7 @@ constexpr Permit permits[] = {
     {Phase::attached, BlobBegin::kType},
     {Phase::attached, BlobData::kType},
     {Phase::attached, HostChanges::kType},
+    {Phase::attached, CallbackDone::kType},
     {Phase::attached, Ping::kType},
     {Phase::attached, Pong::kType},
     {Phase::attached, Close::kType},

@@ -10,6 +10,7 @@
 #include "gen/messages.h"
 #include "worker/attached.h"
 #include "worker/driver_loader.h"
+#include "worker/driver_output.h"
 
 namespace headrace::worker {
 
@@ -105,10 +106,9 @@ std::optional<Role> hello(Connection& connection, BrokerClient& broker,
     ending = refusal_ending(broker, permit.error());
     return std::nullopt;
   }
-  constexpr std::uint64_t features = 0;  // none of §4's in version 1
-  if (!connection.answer(header,
-                         Welcome{protocol::version, hello.features & features, max_payload_v1,
-                                 max_outstanding, max_handles, build_text})) {
+  connection.set_features(hello.features & (feature_callbacks | feature_output));
+  if (!connection.answer(header, Welcome{protocol::version, connection.features(), max_payload_v1,
+                                         max_outstanding, max_handles, build_text})) {
     ending = Ending::lost(connection.tls().failure().text);
     return std::nullopt;
   }
@@ -181,10 +181,10 @@ Ending agent_phase(Connection& connection, BrokerClient& broker, const Introduct
 ServedSession::ServedSession(std::unique_ptr<DriverTable> loaded,
                              const std::vector<SessionDevice>& devices,
                              const std::vector<std::uint64_t>& limits, BrokerClient& broker,
-                             FrameWriter& out)
+                             FrameWriter& out, std::uint64_t features)
     : driver(std::move(loaded)),
       memory(broker, limits),
-      session(*driver, devices, memory, out, pool, max_handles) {}
+      session(*driver, devices, memory, out, pool, max_handles, features) {}
 
 namespace {
 
@@ -232,6 +232,9 @@ Ending session_phase(Connection& connection, BrokerClient& broker, const Introdu
     connection.refuse(header, Code::internal, error.text, error.hint);
     return Ending::internal(error.text);
   };
+  if (!DriverOutput::capture()) {
+    return failed(Error{ErrorKind::internal, "the output of kernels cannot be taken", ""});
+  }
   Result<std::unique_ptr<DriverTable>> driver = load_driver(*grant);
   if (!driver) return failed(driver.error());
   const Result<std::vector<SessionDevice>> devices = find_devices(**driver, *grant);
@@ -249,8 +252,8 @@ Ending session_phase(Connection& connection, BrokerClient& broker, const Introdu
   if (!connection.answer(header, attached)) {
     return Ending::lost(connection.tls().failure().text);
   }
-  served =
-      std::make_unique<ServedSession>(driver.take(), *devices, limits, broker, connection.out());
+  served = std::make_unique<ServedSession>(driver.take(), *devices, limits, broker,
+                                           connection.out(), connection.features());
   return AttachedLoop(connection, broker, served->pool, served->session).run();
 }
 
@@ -263,7 +266,7 @@ constexpr unsigned clean_up_seconds = 10;
 void give_up(int) {
   constexpr char text[] =
       "headrace-worker: internal: the driver did not let go of the session in time\n";
-  [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, text, sizeof text - 1);
+  [[maybe_unused]] const ssize_t put = ::write(journal(), text, sizeof text - 1);
   _exit(1);
 }
 

@@ -35,7 +35,8 @@ Ending agent_phase(Connection& connection, BrokerClient& broker, const Introduct
 // A program's CUDA state and what serves it. Freeing it waits for the device.
 struct ServedSession {
   ServedSession(std::unique_ptr<DriverTable> loaded, const std::vector<SessionDevice>& devices,
-                const std::vector<std::uint64_t>& limits, BrokerClient& broker, FrameWriter& out);
+                const std::vector<std::uint64_t>& limits, BrokerClient& broker, FrameWriter& out,
+                std::uint64_t features);
   // Somebody still waits for the device, so freeing might take for ever.
   bool stuck() const { return pool.running() != 0; }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/driver_output.h"
+
 namespace headrace::worker {
 
 namespace {
@@ -56,19 +58,24 @@ bool waits(std::uint16_t type) {
 
 Session::Session(const DriverTable& driver, std::vector<SessionDevice> devices,
                  MemoryAccount& memory, FrameWriter& out, WaiterPool& pool,
-                 std::uint32_t max_handles)
+                 std::uint32_t max_handles, std::uint64_t features)
     : driver_(driver),
       devices_(std::move(devices)),
       memory_(memory),
       out_(out),
       pool_(pool),
+      features_(features),
       handles_(max_handles),
       marks_(driver),
       uploads_(driver, *this),
       downloads_(driver, *this),
-      host_twins_(driver, *this) {}
+      host_twins_(driver, *this),
+      callbacks_(driver, *this),
+      later_(*this),
+      stream_frees_(*this) {}
 
 Session::~Session() {
+  callbacks_.abandon_all();  // or its contexts would wait for the client
   for (const auto& [handle, context] : contexts_) {
     if (context.primary) {
       driver_.cuDevicePrimaryCtxRelease_v2(devices_[context.device].device);
@@ -83,6 +90,11 @@ CUresult Session::enter() {
   const CUresult result = driver_.cuCtxSetCurrent(current_.context);
   entered_ = result == CUDA_SUCCESS;
   return result;
+}
+
+CUresult Session::enter(const SessionContext& context) {
+  entered_ = false;
+  return driver_.cuCtxSetCurrent(context.context);
 }
 
 bool Session::find_object(HandleKind kind, std::uint64_t handle, std::uint64_t& object) {
@@ -234,6 +246,14 @@ std::vector<CUstream> Session::streams_of(std::uint64_t context) const {
 }
 
 void Session::drop_context(std::uint64_t handle) {
+  callbacks_.abandon(handle);
+  later_.drop_context(handle);
+  stream_frees_.drop_context(handle);
+  std::erase_if(limits_, [&](const auto& one) {
+    if (one.first.first != handle) return false;
+    memory_.give_back(one.second.device, one.second.charged);
+    return true;
+  });
   handles_.remove_context(handle, [this](const HandleTable::Entry& entry) { drop_charge(entry); });
   std::erase_if(allocations_, [&](const auto& one) {
     if (one.second.context != handle) return false;
@@ -250,8 +270,8 @@ void Session::drop_context(std::uint64_t handle) {
   if (current_.handle == handle) current_ = SessionContext{};
 }
 
-void Session::add_allocation(CUdeviceptr address, std::uint64_t charged) {
-  allocations_[address] = Allocation{charged, current_.device, current_.handle};
+void Session::add_allocation(CUdeviceptr address, const Allocation& allocation) {
+  allocations_[address] = allocation;
 }
 
 const Allocation* Session::find_allocation(CUdeviceptr address) const {
@@ -259,12 +279,62 @@ const Allocation* Session::find_allocation(CUdeviceptr address) const {
   return found == allocations_.end() ? nullptr : &found->second;
 }
 
-void Session::drop_allocation(CUdeviceptr address) {
+Allocation Session::take_allocation(CUdeviceptr address) {
   const auto found = allocations_.find(address);
-  if (found == allocations_.end()) return;
-  memory_.give_back(found->second.device, found->second.charged);
+  if (found == allocations_.end()) return {};
+  const Allocation taken = found->second;
   allocations_.erase(found);
+  return taken;
 }
+
+bool Session::charge_limit(CUlimit limit, std::uint64_t at_first, std::uint64_t bytes) {
+  Limit& kept = limits_.try_emplace({current_.handle, limit}, Limit{at_first, 0, current_.device})
+                    .first->second;
+  if (bytes > UINT64_MAX - memory_unit) return false;
+  const std::uint64_t beyond =
+      bytes > kept.at_first ? round_up(bytes - kept.at_first, memory_unit) : 0;
+  if (beyond > kept.charged && !memory_.charge(kept.device, beyond - kept.charged)) return false;
+  if (beyond < kept.charged) memory_.give_back(kept.device, kept.charged - beyond);
+  kept.charged = beyond;
+  return true;
+}
+
+void Session::when_memory_returns(std::function<void()> then) {
+  if (stream_frees_.pending()) {
+    stream_frees_.afterwards([this, then = std::move(then)] { later_.afterwards(then); });
+  } else {
+    later_.afterwards(std::move(then));
+  }
+}
+
+void Session::send_output() { DriverOutput::send(out_, has_feature(feature_output)); }
+
+namespace {
+
+// Calls at whose end a driver has written what kernels printed. Others do when they fail.
+bool may_print(std::uint16_t type) {
+  switch (type) {
+    case calls::CuStreamSynchronize::kType:
+    case calls::CuEventSynchronize::kType:
+    case calls::CuCtxSynchronize::kType:
+    case calls::CuCtxSynchronize_v2::kType:
+    case calls::CuMemcpyDtoHAsync_v2::kType:
+    case calls::CuMemcpy3DAsync_v2::kType:
+    case calls::CuModuleLoadDataEx::kType:
+    case calls::CuCtxDestroy_v2::kType:
+    case calls::CuDevicePrimaryCtxRelease_v2::kType:
+    case calls::CuDevicePrimaryCtxReset_v2::kType:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_failure(CUresult result) {
+  return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+}  // namespace
 
 bool Session::begin_wait(std::uint32_t number) { return waiting_.insert(number).second; }
 
@@ -280,6 +350,7 @@ void Session::answer_fields(const Waiting& to, CUresult result,
 void Session::answer_now(const Waiting& to, CUresult result, std::span<const std::uint8_t> fields) {
   waiting_.erase(to.number);
   const CUresult deferred = std::exchange(deferred_, CUDA_SUCCESS);
+  if (may_print(to.type) || is_failure(result) || is_failure(deferred)) send_output();
   const std::size_t place = out_.begin(to.type, flag_reply, to.number);
   calls::ReplyHeader header;
   header.result = result;

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "common/framing.h"
@@ -16,9 +18,12 @@
 #include "gen/calls.h"
 #include "gen/driver_table.h"
 #include "worker/blobs.h"
+#include "worker/callbacks.h"
 #include "worker/handle_table.h"
 #include "worker/host_twins.h"
+#include "worker/later.h"
 #include "worker/memory_account.h"
+#include "worker/stream_frees.h"
 #include "worker/transfers.h"
 #include "worker/virtual_memory.h"
 #include "worker/waiter_pool.h"
@@ -55,7 +60,7 @@ struct Waiting {
 class Session {
  public:
   Session(const DriverTable& driver, std::vector<SessionDevice> devices, MemoryAccount& memory,
-          FrameWriter& out, WaiterPool& pool, std::uint32_t max_handles);
+          FrameWriter& out, WaiterPool& pool, std::uint32_t max_handles, std::uint64_t features);
   ~Session();  // ends the client's contexts
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -64,6 +69,8 @@ class Session {
   const DriverTable& driver() const { return driver_; }
   // Makes the context of the last SetContext current in the driver.
   CUresult enter();
+  // Makes another one current, until the next enter().
+  CUresult enter(const SessionContext& context);
   template <typename Object>
   bool find(HandleKind kind, std::uint64_t handle, Object& out) {
     std::uint64_t object = 0;
@@ -117,9 +124,16 @@ class Session {
   // Takes units of the current context's slice before the driver is asked.
   bool charge(std::uint64_t bytes) { return memory_.charge(current_.device, bytes); }
   void give_back(std::uint64_t bytes) { memory_.give_back(current_.device, bytes); }
-  void add_allocation(CUdeviceptr address, std::uint64_t charged);
+  void add_allocation(CUdeviceptr address, const Allocation& allocation);
   const Allocation* find_allocation(CUdeviceptr address) const;
-  void drop_allocation(CUdeviceptr address);
+  // Forgets it; its charge is the caller's to give back.
+  Allocation take_allocation(CUdeviceptr address);
+  // Memory of the device that a limit of a context sets aside: beyond what the context had to begin
+  // with it counts against the slice. False: the slice is used up.
+  bool charge_limit(CUlimit limit, std::uint64_t at_first, std::uint64_t bytes);
+  // Whether memory comes back once streams have gone on, and when it has.
+  bool memory_returns() const { return later_.pending() || stream_frees_.pending(); }
+  void when_memory_returns(std::function<void()> then);
   // Memory that ends with a handle (an image).
   void charge_handle(std::uint64_t handle, unsigned device, std::uint64_t bytes);
 
@@ -154,6 +168,12 @@ class Session {
   Marks& marks() { return marks_; }
   Uploads& uploads() { return uploads_; }
   Downloads& downloads() { return downloads_; }
+  Callbacks& callbacks() { return callbacks_; }
+  Later& later() { return later_; }
+  StreamFrees& stream_frees() { return stream_frees_; }
+  bool has_feature(std::uint64_t feature) const { return (features_ & feature) != 0; }
+  // What kernels have printed goes ahead of what is sent next (§7.10).
+  void send_output();
   VirtualMemory& virtual_memory() { return virtual_memory_; }
   HostTwins& host_twins() { return host_twins_; }
 
@@ -168,6 +188,7 @@ class Session {
   MemoryAccount& memory_;
   FrameWriter& out_;
   WaiterPool& pool_;
+  const std::uint64_t features_;  // that both sides speak
   HandleTable handles_;
   std::map<std::uint64_t, SessionContext> contexts_;
   struct EndedStreams {
@@ -188,6 +209,15 @@ class Session {
   Downloads downloads_;
   VirtualMemory virtual_memory_;
   HostTwins host_twins_;
+  Callbacks callbacks_;
+  Later later_;
+  StreamFrees stream_frees_;
+  struct Limit {
+    std::uint64_t at_first = 0;
+    std::uint64_t charged = 0;
+    unsigned device = 0;
+  };
+  std::map<std::pair<std::uint64_t, CUlimit>, Limit> limits_;  // by context handle
 };
 
 // Errors after which a context is lost: the flag `sticky` of replies.

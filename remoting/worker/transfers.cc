@@ -44,6 +44,8 @@ CUresult Marks::state(std::uint64_t context, CUstream stream) {
 
 // ------------------------------------------------------------------ to the device
 
+bool Uploads::may_wait_for_client() const { return session_.callbacks().outstanding(); }
+
 void* Uploads::take_block(std::uint64_t context) {
   std::vector<void*>& free = free_[context];
   if (!free.empty()) {

@@ -46,13 +46,16 @@ class Uploads {
   // Rows that lie packed in `from`: at most a frame of them. `copy` has everything but their place.
   CUresult copy_rows(CUDA_MEMCPY3D copy, std::span<const std::uint8_t> from, CUstream stream);
   // Too many blocks are on their way: no frame is taken until one has arrived.
-  bool full() const { return busy_ >= max_busy; }
+  bool full() const { return busy_ >= max_busy && !may_wait_for_client(); }
   void drop_context(std::uint64_t context) { free_.erase(context); }
 
  private:
   static constexpr std::size_t block_size = 1 << 20;
   static constexpr std::size_t max_busy = 32;
 
+  // Blocks may be on their way until the client has answered. Not reading that answer would be for
+  // ever, and clients send only so much behind a function (PROTOCOL.md §7.9).
+  bool may_wait_for_client() const;
   void* take_block(std::uint64_t context);
   CUresult copy_block(CUdeviceptr to, std::span<const std::uint8_t> from, CUstream stream);
   // Keeps a block until the copy from it, whose enqueuing gave `result`, is done.

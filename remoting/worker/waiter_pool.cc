@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <utility>
+
 namespace headrace::worker {
 
 WaiterPool::WaiterPool() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -28,6 +30,19 @@ void WaiterPool::submit(Work work) {
   }
 }
 
+void WaiterPool::post(Completion completion) {
+  const std::lock_guard lock(mutex_);
+  ++posted_;
+  add_completed_locked(std::move(completion));
+}
+
+void WaiterPool::add_completed_locked(Completion completion) {
+  completed_.push_back(std::move(completion));
+  any_completed_ = true;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
+}
+
 void WaiterPool::run_completions() {
   if (!any_completed_.exchange(false)) return;
   std::uint64_t count = 0;
@@ -36,8 +51,8 @@ void WaiterPool::run_completions() {
   {
     const std::lock_guard lock(mutex_);
     ready.swap(completed_);
+    running_ -= ready.size() - std::exchange(posted_, 0);
   }
-  running_ -= ready.size();
   for (const Completion& one : ready) one();
 }
 
@@ -53,10 +68,7 @@ void WaiterPool::loop() {
     lock.unlock();
     Completion completion = work();
     lock.lock();
-    completed_.push_back(std::move(completion));
-    any_completed_ = true;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
+    add_completed_locked(std::move(completion));
   }
 }
 

@@ -28,6 +28,8 @@ class WaiterPool {
   WaiterPool& operator=(const WaiterPool&) = delete;
 
   void submit(Work work);
+  // From any thread: something to do on the network thread.
+  void post(Completion completion);
 
   // Readable when completions are there.
   int fd() const { return wake_.get(); }
@@ -39,6 +41,7 @@ class WaiterPool {
   // Each waiting call occupies a thread. More than this many at once queue up.
   static constexpr std::size_t max_threads = 256;
   void loop();
+  void add_completed_locked(Completion completion);
 
   UniqueFd wake_;
   std::mutex mutex_;
@@ -47,6 +50,7 @@ class WaiterPool {
   std::vector<Completion> completed_;
   std::vector<std::thread> threads_;
   std::size_t idle_ = 0;
+  std::size_t posted_ = 0;  // of completed_, those that post() left there
   bool stopping_ = false;
   std::size_t running_ = 0;  // network thread only
   std::atomic<bool> any_completed_{false};

@@ -385,4 +385,85 @@ TEST_CASE("pings are answered while a call waits") {
   connection->say_goodbye(1000);
 }
 
+namespace {
+
+class Counting final : public Unasked {
+ public:
+  void run(const protocol::CallbackRun& run) override {
+    ordered = ordered && run.callback == arrived + 1;
+    ++arrived;
+  }
+  void print(protocol::Output&& output) override {
+    printed += static_cast<int>(output.data.size());
+  }
+  void lost() override { ended = true; }
+
+  std::atomic<std::uint64_t> arrived{0};
+  std::atomic<int> printed{0};
+  std::atomic<bool> ended{false};
+  bool ordered = true;  // by the reader only
+};
+
+}  // namespace
+
+TEST_CASE("what the server says unasked is read whether or not somebody waits") {
+  constexpr std::uint64_t count = 500;
+  std::uint64_t next = 0;
+  FakeServer server(
+      [&](FakeServer& self, const FrameHeader& header, std::span<const std::uint8_t>) {
+        if (header.type == protocol::CallbackDone::kType) {
+          protocol::CallbackRun run;
+          run.callback = ++next;
+          run.due = true;
+          self.send(run, 0, 0);
+        } else if (header.call != 0) {
+          protocol::Output output;
+          output.stream = 1;
+          output.data.assign(3, 'x');
+          self.send(output, 0, 0);
+          self.reply(header, 0, 0, 1, true);
+        }
+        return true;
+      });
+  Counting unasked;
+  const std::unique_ptr<Connection> connection = connect(server);
+  connection->set_unasked(unasked);
+  std::thread reader(
+      [&] { connection->read_while([&] { return unasked.arrived.load() < count; }); });
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  constexpr int asked = 200;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < asked; ++i) {
+        ReplyHead head;
+        std::uint64_t answer = 0;
+        if (ask(*connection, 1, answer, head) == Connection::Sent::ok) ++good;
+      }
+    });
+  }
+  for (std::uint64_t i = 0; i < count; ++i) CHECK(connection->tell(protocol::CallbackDone{i}));
+  reader.join();
+  for (std::thread& thread : threads) thread.join();
+  CHECK(good == 3 * asked);
+  CHECK(unasked.arrived == count);
+  CHECK(unasked.ordered);
+  CHECK(unasked.printed == 3 * 3 * asked);
+  CHECK(!unasked.ended);
+  connection->say_goodbye(1000);
+}
+
+TEST_CASE("who reads for nobody hears of a lost connection") {
+  FakeServer server([](FakeServer&, const FrameHeader&, std::span<const std::uint8_t>) {
+    return false;  // ends
+  });
+  Counting unasked;
+  const std::unique_ptr<Connection> connection = connect(server);
+  connection->set_unasked(unasked);
+  CHECK(connection->tell(protocol::CallbackDone{1}));
+  connection->read_while([] { return true; });
+  CHECK(connection->lost());
+  CHECK(unasked.ended);
+}
+
 }  // namespace headrace::client

@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <thread>
 
 #include "tests/cuda/driver.h"
 #include "tests/cuda/kernels.h"
@@ -71,6 +73,73 @@ int illegal_address_then_new_context() {
   EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&function, module, "nothing"));
   EXPECT(CUDA_SUCCESS, launch(function, 1, 1, nullptr, {}));
   EXPECT(CUDA_SUCCESS, cu.cuCtxSynchronize());
+  return 0;
+}
+
+// After a failure of the stream a callback runs and is told of it; a host function does not run.
+int callbacks_after_a_failure() {
+  CUcontext context = nullptr;
+  if (int line = start(&context)) return line;
+  CUmodule module = nullptr;
+  CUfunction stray = nullptr;
+  CUstream stream = nullptr;
+  static std::atomic<int> told{-1};
+  static std::atomic<bool> host_ran{false};
+  EXPECT(CUDA_SUCCESS, cu.cuModuleLoadData(&module, kKernels));
+  EXPECT(CUDA_SUCCESS, cu.cuModuleGetFunction(&stray, module, "stray"));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::atomic<bool> launched{false};
+  // So that all of it is enqueued before the failure.
+  EXPECT(CUDA_SUCCESS, cu.cuLaunchHostFunc(
+                           stream,
+                           [](void* user) {
+                             std::atomic<bool>& all = *static_cast<std::atomic<bool>*>(user);
+                             while (!all) usleep(100);
+                           },
+                           &launched));
+  EXPECT(CUDA_SUCCESS, launch(stray, 1, 1, stream, {}));
+  EXPECT(CUDA_SUCCESS, cu.cuLaunchHostFunc(
+                           stream, [](void*) { host_ran = true; }, nullptr));
+  EXPECT(CUDA_SUCCESS,
+         cu.cuStreamAddCallback(
+             stream, [](CUstream, CUresult result, void*) { told = result; }, nullptr, 0));
+  launched = true;
+  EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cu.cuStreamSynchronize(stream));
+  for (int i = 0; i < 50'000 && told == -1; ++i) usleep(100);
+  if (told != CUDA_ERROR_ILLEGAL_ADDRESS) return 2;
+  return host_ran ? 3 : 0;
+}
+
+// A context, and then the process, end while functions have not had their turn.
+int end_with_functions() {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  static std::atomic<bool> go{false}, reached{false};
+  CUhostFn wait = [](void*) {
+    reached = true;
+    while (!go) usleep(100);
+  };
+  EXPECT(CUDA_SUCCESS, cu.cuInit(0));
+  EXPECT(CUDA_SUCCESS, cu.cuCtxCreate_v2(&context, 0, 0));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT(CUDA_SUCCESS, cu.cuLaunchHostFunc(stream, wait, nullptr));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT(CUDA_SUCCESS, cu.cuLaunchHostFunc(
+                             stream, [](void*) {}, nullptr));
+  }
+  while (!reached) usleep(100);
+  std::thread opener([] {
+    usleep(20'000);
+    go = true;
+  });
+  EXPECT(CUDA_SUCCESS, cu.cuCtxDestroy_v2(context));
+  opener.join();
+  // And once more, without an end to it.
+  go = reached = false;
+  EXPECT(CUDA_SUCCESS, cu.cuCtxCreate_v2(&context, 0, 0));
+  EXPECT(CUDA_SUCCESS, cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  EXPECT(CUDA_SUCCESS, cu.cuLaunchHostFunc(stream, wait, nullptr));
+  while (!reached) usleep(100);
   return 0;
 }
 
@@ -183,6 +252,8 @@ int unsatisfied_wait() {
 int child_main(const std::string& scenario) {
   if (scenario == "illegal_address") return illegal_address();
   if (scenario == "illegal_address_then_new_context") return illegal_address_then_new_context();
+  if (scenario == "callbacks_after_a_failure") return callbacks_after_a_failure();
+  if (scenario == "end_with_functions") return end_with_functions();
   if (scenario == "not_initialized") return not_initialized();
   if (scenario == "fork_after_init") return fork_after_init();
   if (scenario == "fork_before_init") return fork_before_init();

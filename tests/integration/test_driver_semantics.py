@@ -42,6 +42,8 @@ def environment(
 
 
 SUITES = [
+    "callbacks",
+    "errors",
     "context",
     "memory",
     "host memory",

@@ -14,10 +14,15 @@ template <typename Call>
 CUresult record(CUevent event, CUstream stream, unsigned flags, Call& call) {
   Context* context = nullptr;
   if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
-  if (const CUresult bad = to_wire(HandleKind::event, event, call.hEvent); bad != CUDA_SUCCESS) {
-    return bad;
-  }
+  const std::shared_ptr<Event> known =
+      process().events.find(reinterpret_cast<std::uint64_t>(event));
+  if (known == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  call.hEvent = known->id;
   if (const CUresult bad = resolve_stream(stream, call.hStream); bad != CUDA_SUCCESS) return bad;
+  if (known->context != context_of_stream(call.hStream, context)) return CUDA_ERROR_INVALID_HANDLE;
+  if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (graphs().watching()) {
     if (const Graphs::Verdict captured =
             graphs().record(capture_stream(*context, call.hStream), event, flags)) {

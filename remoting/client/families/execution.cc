@@ -62,13 +62,14 @@ CUresult prepare(CUfunction handle, const LaunchShape& shape, CUstream stream, v
   const std::shared_ptr<Function> function = find_function(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (function->context != nullptr && function->context != out.context) {
-    return CUDA_ERROR_INVALID_CONTEXT;
+    return CUDA_ERROR_INVALID_HANDLE;
   }
   if (const CUresult bad = check_shape(shape, *function, *out.context->device);
       bad != CUDA_SUCCESS) {
     return bad;
   }
   if (const CUresult bad = resolve_stream(stream, out.stream); bad != CUDA_SUCCESS) return bad;
+  if (context_of_stream(out.stream, out.context) != out.context) return CUDA_ERROR_INVALID_HANDLE;
   out.function = function->id;
   out.code = function;
   return lay_out(*function, params, extra, block_storage(), out.block);

@@ -45,8 +45,12 @@ CUresult copy_on(CUstream stream, Wait wait, std::uint64_t destination, Side to,
   if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
   if (wait == Wait::yes) {
     if (const Graphs::Verdict forbidden = capture_forbids(*context, id)) return *forbidden;
+    if (const Graphs::Verdict full = room_for(*context, id, from == Side::host ? size : 0)) {
+      return *full;
+    }
   } else if (const Graphs::Verdict captured = capture_work(
-                 *context, id, [&] { return node_of(destination, to, source, from, size); })) {
+                 *context, id, [&] { return node_of(destination, to, source, from, size); },
+                 from == Side::host ? size : 0)) {
     return *captured;
   }
   const CUresult result = copy(*context, destination, to, source, from, size, id);

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "client/captures.h"
-#include "client/copies.h"
 #include "client/process.h"
 #include "client/remote.h"
 #include "client/streams.h"
@@ -198,40 +197,6 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   }
   call.Flags = flags;
   return send(call);
-}
-
-// ---------------------------------------------------------------- functions of the program
-
-// Run here, once the stream has done what came before. No lock of ours is held meanwhile.
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
-  Context* context = nullptr;
-  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::uint64_t id = 0;
-  if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
-  if (const Graphs::Verdict captured = capture_work(*context, id, [&] {
-        return driverabi::HostNode{function, data};
-      })) {
-    return *captured;
-  }
-  if (const CUresult result = synchronise(*context, id); result != CUDA_SUCCESS) return result;
-  function(data);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data,
-                             unsigned int flags) {
-  Context* context = nullptr;
-  if (const CUresult state = enter_context(context); state != CUDA_SUCCESS) return state;
-  if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  std::uint64_t id = 0;
-  if (const CUresult bad = resolve_stream(stream, id); bad != CUDA_SUCCESS) return bad;
-  if (const Graphs::Verdict forbidden = capture_forbids(*context, id)) return *forbidden;
-  const CUresult result = synchronise(*context, id);
-  if (result == connection_lost_error) return result;
-  // Unlike host functions, callbacks are told of an error of the stream.
-  callback(stream, result, data);
-  return CUDA_SUCCESS;
 }
 
 }  // namespace headrace::client::families

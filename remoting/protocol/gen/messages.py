@@ -470,6 +470,87 @@ class Close(Message):
 
 
 @dataclass(slots=True)
+class CallbackRun(Message):
+    """Message 0x000b of the attached phase, sent by server."""
+
+    TYPE: ClassVar[int] = 0x000b
+    PHASE: ClassVar[str] = "attached"
+    SENDER: ClassVar[str] = "server"
+    ANSWER: ClassVar[int] = 0
+    OPEN: ClassVar[bool] = False
+
+    callback: int
+    result: int
+    due: bool
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.scalar("u64", self.callback)
+        writer.scalar("i32", self.result)
+        writer.flag(self.due)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            callback=reader.integer("u64"),
+            result=reader.integer("i32"),
+            due=reader.flag(),
+        )
+
+
+@dataclass(slots=True)
+class CallbackDone(Message):
+    """Message 0x000c of the attached phase, sent by client."""
+
+    TYPE: ClassVar[int] = 0x000c
+    PHASE: ClassVar[str] = "attached"
+    SENDER: ClassVar[str] = "client"
+    ANSWER: ClassVar[int] = 0
+    OPEN: ClassVar[bool] = False
+
+    callback: int
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.scalar("u64", self.callback)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            callback=reader.integer("u64"),
+        )
+
+
+@dataclass(slots=True)
+class Output(Message):
+    """Message 0x000e of the attached phase, sent by server."""
+
+    TYPE: ClassVar[int] = 0x000e
+    PHASE: ClassVar[str] = "attached"
+    SENDER: ClassVar[str] = "server"
+    ANSWER: ClassVar[int] = 0
+    OPEN: ClassVar[bool] = False
+
+    stream: int
+    data: bytes
+
+    def write(self, writer: Writer) -> None:
+        """Append all fields."""
+        writer.scalar("u8", self.stream)
+        writer.block(self.data, 60000)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Take all fields."""
+        return cls(
+            stream=reader.integer("u8"),
+            data=reader.block(60000),
+        )
+
+
+@dataclass(slots=True)
 class ListRequest(Message):
     """Message 0x0010 of the agent phase, sent by client."""
 
@@ -1232,6 +1313,9 @@ MESSAGES: dict[int, type[Message]] = {
     Ping.TYPE: Ping,
     Pong.TYPE: Pong,
     Close.TYPE: Close,
+    CallbackRun.TYPE: CallbackRun,
+    CallbackDone.TYPE: CallbackDone,
+    Output.TYPE: Output,
     ListRequest.TYPE: ListRequest,
     ListReply.TYPE: ListReply,
     ReserveRequest.TYPE: ReserveRequest,

@@ -1,5 +1,7 @@
 #include "remoting/softgpu/driver/context.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 
 #include "remoting/softgpu/device/log.h"
@@ -197,6 +199,8 @@ OperationPtr Context::submit(const StreamPtr& stream, std::function<CUresult()> 
       CUresult result = CUDA_ERROR_UNKNOWN;
       try {
         result = body();
+      } catch (abi::__forced_unwind&) {
+        throw;         // a function of the program ends its thread
       } catch (...) {  // out of host memory: nothing may leave this thread
       }
       if (result != CUDA_SUCCESS) self->fail(result);

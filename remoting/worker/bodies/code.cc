@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "worker/bodies/bodies.h"
 #include "worker/bodies/image_bounds.h"
@@ -92,6 +93,16 @@ void describe(Reply& reply, Get get, GetParameter get_parameter) {
   }
 }
 
+// Kernels in flight may still use what goes away.
+CUresult unload(Session& session, HandleKind kind, std::uint64_t handle, Later::Call call) {
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  session.later().run(std::move(call), [&session, kind, handle](CUresult result) {
+    if (result == CUDA_SUCCESS) session.forget(kind, handle);
+    session.keep(result);
+  });
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 std::optional<CUresult> cuModuleLoadDataEx(Session& session, std::uint32_t number,
@@ -146,6 +157,21 @@ std::optional<CUresult> cuLibraryLoadData(Session& session, std::uint32_t number
     };
   });
   return std::nullopt;
+}
+
+CUresult cuModuleUnload(Session& session, const calls::CuModuleUnload& call) {
+  CUmodule module = nullptr;
+  if (!session.find(HandleKind::module, call.hmod, module)) return CUDA_ERROR_INVALID_HANDLE;
+  return unload(session, HandleKind::module, call.hmod,
+                [&session, module] { return session.driver().cuModuleUnload(module); });
+}
+
+CUresult cuLibraryUnload(Session& session, const calls::CuLibraryUnload& call) {
+  CUlibrary library = nullptr;
+  if (!session.find(HandleKind::library, call.library, library)) return CUDA_ERROR_INVALID_HANDLE;
+  return unload(session, HandleKind::library, call.library, [&session, library] {
+    return HEADRACE_DRIVER_CALL(session, cuLibraryUnload, library);
+  });
 }
 
 CUresult cuModuleGetFunction(Session& session, const calls::CuModuleGetFunction& call,

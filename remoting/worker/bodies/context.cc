@@ -1,4 +1,6 @@
 // Contexts (apispec/context.toml): made and ended by the client's names for them.
+#include <algorithm>
+
 #include "worker/bodies/bodies.h"
 
 namespace headrace::worker::bodies {
@@ -6,6 +8,8 @@ namespace {
 
 // A query of so many streams still costs less than a hand-over to another thread.
 constexpr std::size_t queried_inline = 16;
+// What kernels may leave behind between two synchronising calls (PROTOCOL.md §7.10).
+constexpr std::uint64_t most_printed = 32 << 20;
 
 std::optional<CUresult> synchronize(Session& session, const Waiting& waiting,
                                     const SessionContext& context) {
@@ -35,6 +39,27 @@ std::optional<CUresult> synchronize(Session& session, const Waiting& waiting,
 }
 
 }  // namespace
+
+// Room for printf and malloc of kernels is memory of the device. A driver may give less than is
+// wanted, as cuCtxGetLimit then says.
+CUresult cuCtxSetLimit(Session& session, const calls::CuCtxSetLimit& call) {
+  if (CUresult result = session.enter(); result != CUDA_SUCCESS) return result;
+  if (session.current().handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  const DriverTable& driver = session.driver();
+  const CUlimit limit = static_cast<CUlimit>(call.limit);
+  if (limit != CU_LIMIT_PRINTF_FIFO_SIZE && limit != CU_LIMIT_MALLOC_HEAP_SIZE) {
+    return driver.cuCtxSetLimit(limit, call.value);
+  }
+  const std::uint64_t wanted = limit == CU_LIMIT_PRINTF_FIFO_SIZE
+                                   ? std::min<std::uint64_t>(call.value, most_printed)
+                                   : call.value;
+  std::size_t now = 0;
+  if (CUresult result = driver.cuCtxGetLimit(&now, limit); result != CUDA_SUCCESS) return result;
+  if (!session.charge_limit(limit, now, wanted)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = driver.cuCtxSetLimit(limit, wanted);
+  if (result != CUDA_SUCCESS) session.charge_limit(limit, now, now);
+  return result;
+}
 
 CUresult cuDevicePrimaryCtxRetain(Session& session, const calls::CuDevicePrimaryCtxRetain& call) {
   const SessionDevice* device = session.device_at(call.dev);

@@ -41,6 +41,17 @@ void drop_unused(Session& session, std::uint64_t handle) {
   all.physical.erase(found);
 }
 
+void forget_mappings(Session& session, CUdeviceptr address, std::uint64_t size) {
+  VirtualMemory& all = session.virtual_memory();
+  for (auto at = all.mappings.lower_bound(address);
+       at != all.mappings.end() && at->first - address < size;) {
+    const std::uint64_t handle = at->second.memory;
+    at = all.mappings.erase(at);
+    --all.physical.at(handle).mappings;
+    drop_unused(session, handle);
+  }
+}
+
 }  // namespace
 
 CUresult cuMemAddressReserve(Session& session, const calls::CuMemAddressReserve& call,
@@ -144,25 +155,30 @@ CUresult cuMemMap(Session& session, const calls::CuMemMap& call) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemUnmap(Session& session, const calls::CuMemUnmap& call) {
-  const CUresult result = HEADRACE_DRIVER_CALL(session, cuMemUnmap, call.ptr, call.size);
-  if (result != CUDA_SUCCESS) return result;
-  VirtualMemory& all = session.virtual_memory();
-  for (auto at = all.mappings.lower_bound(call.ptr);
-       at != all.mappings.end() && at->first - call.ptr < call.size;) {
-    const std::uint64_t handle = at->second.memory;
-    at = all.mappings.erase(at);
-    --all.physical.at(handle).mappings;
-    drop_unused(session, handle);
-  }
-  return CUDA_SUCCESS;
+std::optional<CUresult> cuMemUnmap(Session& session, std::uint32_t number,
+                                   const calls::CuMemUnmap& call) {
+  session.later().run_anywhere(
+      [&session, call] { return HEADRACE_DRIVER_CALL(session, cuMemUnmap, call.ptr, call.size); },
+      [&session, call, waiting = Waiting{calls::CuMemUnmap::kType, number}](CUresult result) {
+        if (result == CUDA_SUCCESS) forget_mappings(session, call.ptr, call.size);
+        session.answer(waiting, result);
+      });
+  return std::nullopt;
 }
 
-CUresult cuMemSetAccess(Session& session, const calls::CuMemSetAccess& call) {
+std::optional<CUresult> cuMemSetAccess(Session& session, std::uint32_t number,
+                                       const calls::CuMemSetAccess& call) {
   std::vector<CUmemAccessDesc> access;
   if (CUresult bad = translate(session, call.access, access); bad != CUDA_SUCCESS) return bad;
-  return HEADRACE_DRIVER_CALL(session, cuMemSetAccess, call.ptr, call.size, access.data(),
-                              access.size());
+  session.later().run_anywhere(
+      [&session, access, address = call.ptr, size = call.size] {
+        return HEADRACE_DRIVER_CALL(session, cuMemSetAccess, address, size, access.data(),
+                                    access.size());
+      },
+      [&session, waiting = Waiting{calls::CuMemSetAccess::kType, number}](CUresult result) {
+        session.answer(waiting, result);
+      });
+  return std::nullopt;
 }
 
 CUresult cuMemGetAccess(Session& session, const calls::CuMemGetAccess& call,
