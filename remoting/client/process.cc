@@ -107,16 +107,19 @@ CUresult start() {
   make_devices(attached, getenv("CUDA_VISIBLE_DEVICES"), *made);
   log_line("attached to " + session->server.text() + ": " + std::to_string(made->devices.size()) +
            " device(s)");
+  if (made->devices.empty()) {  // as CUDA's driver, which is not initialised then
+    made->connection->say_goodbye(goodbye_ms);
+    return CUDA_ERROR_NO_DEVICE;
+  }
   std::atomic<std::uint32_t>* const page = make_phase_page();
   if (page == nullptr) {
     log_line("this kernel has no MADV_WIPEONFORK (Linux 4.14)");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  const bool no_device = made->devices.empty();
   made->connection->set_unasked(*made);
   g_process.store(made.release(), std::memory_order_release);
   g_phase.store(page, std::memory_order_release);
-  return no_device ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 // Runs when the process ends or the library is unloaded. Threads of the program may still be inside

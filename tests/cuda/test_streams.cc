@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <thread>
 #include <type_traits>
 
 #include "tests/cuda/driver.h"
@@ -273,6 +274,38 @@ TEST_SUITE("streams") {
     CU_OK(launch_slow(slow, memory, 2, 0, CU_STREAM_PER_THREAD));
     CU_OK(synchronize(nullptr));
     CHECK(value_at(memory) == 170);
+  }
+
+  TEST_CASE("32 threads launch and synchronise at once") {
+    Primary primary;
+    Kernels kernels;
+    CUfunction function = kernels["step"];
+    constexpr unsigned kThreads = 32;
+    std::atomic<unsigned> good{0};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        CUstream stream = nullptr;
+        CUdeviceptr memory = 0;
+        std::uint32_t expected = t, seen = 0;
+        bool fine = cu.cuCtxSetCurrent(primary.context) == CUDA_SUCCESS &&
+                    cu.cuMemAlloc_v2(&memory, 4) == CUDA_SUCCESS &&
+                    cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+                    cu.cuMemsetD32Async(memory, t, 1, stream) == CUDA_SUCCESS;
+        for (std::uint32_t i = 0; fine && i < 40; ++i) {
+          fine = launch_step(function, memory, 2 * t + 3, i, stream) == CUDA_SUCCESS;
+          expected = step(expected, 2 * t + 3, i);
+          if (i % 4 != t % 4) continue;
+          fine = fine && cu.cuMemcpyDtoHAsync_v2(&seen, memory, 4, stream) == CUDA_SUCCESS &&
+                 cu.cuStreamSynchronize(stream) == CUDA_SUCCESS && seen == expected;
+        }
+        fine = fine && cu.cuStreamDestroy_v2(stream) == CUDA_SUCCESS &&
+               cu.cuMemFree_v2(memory) == CUDA_SUCCESS;
+        if (fine) ++good;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(good == kThreads);
   }
 
   TEST_CASE("a destroyed stream still finishes its work") {

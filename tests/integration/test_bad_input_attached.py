@@ -62,6 +62,19 @@ def test_an_unknown_call_is_not_supported_and_no_more(scene: Scene) -> None:
         assert (second.result, second.deferred) == (SUCCESS, SUCCESS)
 
 
+def test_an_answer_for_a_function_that_does_not_run_ends_the_connection(scene: Scene) -> None:
+    with scene.ends_with("function 7, which is not under way"), scene.enter("attached") as guest:
+        guest.send(m.CallbackDone(7))
+        assert "not under way" in end_told(guest)
+
+
+def test_a_client_that_knows_no_callbacks_gets_none(scene: Scene) -> None:
+    with well_behaved(scene) as cuda:
+        for name in ("cuLaunchHostFunc", "cuStreamAddCallback"):
+            cuda.client.send_raw(frame(call_type(name), struct.pack("<QQ", 0, 1)))
+            assert cuda.ask("cuCtxSynchronize").deferred == NOT_SUPPORTED
+
+
 @pytest.mark.parametrize(
     ("name", "payload"),
     [

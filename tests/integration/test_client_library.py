@@ -172,13 +172,15 @@ def test_visible_devices(environment: dict[str, str]) -> None:
     count = """
 number = ctypes.c_int(-1)
 result = cuda.cuInit(0)
-cuda.cuDeviceGetCount(ctypes.byref(number))
-assert (result, number.value) == {}, (result, number.value)
+counted = cuda.cuDeviceGetCount(ctypes.byref(number))
+assert (result, counted, number.value) == {}, (result, counted, number.value)
 """
-    run_python(count.format((0, 1)), environment)
-    run_python(count.format((0, 1)), environment | {"CUDA_VISIBLE_DEVICES": "0"})
-    run_python(count.format((100, 0)), environment | {"CUDA_VISIBLE_DEVICES": ""})
-    run_python(count.format((0, 1)), environment | {"CUDA_VISIBLE_DEVICES": "GPU-01010101-0101"})
+    one, none = (0, 0, 1), (100, 3, -1)
+    run_python(count.format(one), environment)
+    for wanted in ("0", "0,7", "GPU-01010101-0101", "GPU-01010101-0101-0101-0101-010101010101"):
+        run_python(count.format(one), environment | {"CUDA_VISIBLE_DEVICES": wanted})
+    for wanted in ("", "-1", "7", "GPU-02"):
+        run_python(count.format(none), environment | {"CUDA_VISIBLE_DEVICES": wanted})
 
 
 def test_lost_connection_is_sticky(
@@ -212,6 +214,78 @@ assert cuda.cuMemFreeHost(pages) == 46
         _, errors = program.communicate("go\n", timeout=60)
     assert (program.returncode, errors) == (0, "")
     assert "connection lost" in (tmp_path / "client.log").read_text()
+
+
+def test_a_blocked_call_hears_of_a_lost_connection(
+    environment: dict[str, str], stub: StubAppliance
+) -> None:
+    code = """
+import threading, time
+start()
+assert cuda.cuCtxSynchronize() == 0
+results = []
+def wait():
+    context = ctypes.c_void_p()
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+    while not results or results[-1] == 0: results.append(cuda.cuCtxSynchronize())
+threads = [threading.Thread(target=wait) for _ in range(4)]
+for thread in threads: thread.start()
+print("ready", flush=True)
+sys.stdin.readline()
+begin = time.monotonic()
+for thread in threads: thread.join()
+assert results[-1] == 46, results[-1]
+assert time.monotonic() - begin < 2
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        os.kill(stub.workers[-1], signal.SIGKILL)
+        _, errors = program.communicate("go\n", timeout=60)
+    assert (program.returncode, errors) == (0, "")
+
+
+def test_closing_the_library_ends_nothing(environment: dict[str, str]) -> None:
+    run_python(
+        """
+start()
+again = ctypes.CDLL("libcuda.so.1")
+dlclose = ctypes.CDLL(None).dlclose
+dlclose.argtypes = [ctypes.c_void_p]
+for _ in range(2): assert dlclose(again._handle) == 0
+assert cuda.cuCtxSynchronize() == 0
+assert ctypes.CDLL("libcuda.so.1").cuCtxSynchronize() == 0
+""",
+        environment,
+    )
+
+
+def test_a_fork_after_nvml_alone_leaves_both_usable(environment: dict[str, str]) -> None:
+    run_python(
+        """
+import pynvml
+pynvml.nvmlInit()
+assert pynvml.nvmlDeviceGetCount() == 1
+child = os.fork()
+if child == 0:
+    start()
+    assert cuda.cuCtxSynchronize() == 0
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total > 0
+start()
+assert cuda.cuCtxSynchronize() == 0
+""",
+        environment,
+    )
 
 
 @pytest.fixture(scope="module")
