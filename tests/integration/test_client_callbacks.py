@@ -67,7 +67,7 @@ def run_python(appliance: Appliance, code: str) -> str:
 def test_a_function_that_waits_for_the_interpreter_stops_no_other_call(
     appliance: Appliance,
 ) -> None:
-    done = appliance.run(*RUN, sys.executable, PROGRAMS / "gil.py", "20000", timeout=100)
+    done = appliance.run(*RUN, sys.executable, PROGRAMS / "gil.py", "20000", timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "20000\n", "")
 
 
