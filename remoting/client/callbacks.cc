@@ -50,7 +50,9 @@ std::uint64_t Callbacks::add(const Function& function) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!start_threads_locked()) return 0;
   const std::uint64_t number = ++last_;
-  functions_[number].function = function;
+  Open& open = functions_[number];
+  open.function = function;
+  open.place = put_[function.stream_id];
   open_.fetch_add(1);
   awaited_.fetch_add(1);
   expected_.notify_one();
@@ -68,7 +70,7 @@ void Callbacks::forget_locked(std::uint64_t number) {
   if (!found->second.arrived) awaited_.fetch_sub(1);
   functions_.erase(found);
   open_.fetch_sub(1);
-  if (functions_.empty()) behind_.clear();
+  if (functions_.empty()) put_.clear();
   returned_.notify_all();
 }
 
@@ -85,7 +87,7 @@ void Callbacks::connection_lost() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ready_.clear();
   functions_.clear();
-  behind_.clear();
+  put_.clear();
   open_ = 0;
   awaited_ = 0;
   returned_.notify_all();
@@ -178,15 +180,30 @@ void Callbacks::end_turn(const Turn& turn) {
 
 // ---------------------------------------------------------------- room
 
-// The oldest function that keeps this stream from going on; 0: none.
-std::uint64_t Callbacks::first_ahead_locked(std::uint64_t context, std::uint64_t stream,
-                                            bool blocking) const {
+bool Callbacks::holds(const Function& function, std::uint64_t context, std::uint64_t stream,
+                      bool blocking) {
+  if (function.context != context) return false;
+  if (function.stream_id == stream) return true;
+  const bool legacy = stream == 0 || function.stream_id == 0;
+  return legacy && blocking && function.blocking;
+}
+
+bool Callbacks::is_held_locked(std::uint64_t context, std::uint64_t stream, bool blocking) const {
   for (const auto& [number, open] : functions_) {
-    const Function& function = open.function;
-    if (function.context != context) continue;
-    if (function.stream_id == stream) return number;
-    const bool legacy = stream == 0 || function.stream_id == 0;
-    if (legacy && blocking && function.blocking) return number;
+    if (holds(open.function, context, stream, blocking)) return true;
+  }
+  return false;
+}
+
+// Of what waits in this stream for the oldest function that keeps it from going on.
+std::uint64_t Callbacks::weight_behind_locked(std::uint64_t context, std::uint64_t stream,
+                                              bool blocking) const {
+  const auto put = put_.find(stream);
+  if (put == put_.end()) return 0;
+  for (const auto& [number, open] : functions_) {
+    if (!holds(open.function, context, stream, blocking)) continue;
+    // Before a function of another stream this one may hold nothing of it: all counts.
+    return open.function.stream_id == stream ? put->second - open.place : put->second;
   }
   return 0;
 }
@@ -195,13 +212,11 @@ CUresult Callbacks::make_room(const Context& context, std::uint64_t stream, bool
                               std::size_t bytes) {
   const std::uint64_t weight = 1 + bytes / bytes_of_a_call;
   std::unique_lock<std::mutex> lock(mutex_);
-  while (const std::uint64_t first = first_ahead_locked(context.id, stream, blocking)) {
-    Behind& behind = behind_[stream];
-    if (behind.first != first) behind = {first, 0};
-    if (behind.weight + weight <= most_behind) {
-      behind.weight += weight;
-      break;
-    }
+  for (;;) {
+    // A call that is too much by itself waits until nothing is ahead of it.
+    const std::uint64_t behind = weight_behind_locked(context.id, stream, blocking);
+    if (behind + weight <= most_behind) break;
+    if (behind == 0 && !is_held_locked(context.id, stream, blocking)) break;
     if (returned_.wait_for(lock, look_after) == std::cv_status::no_timeout) continue;
     lock.unlock();
     calls::CuStreamQuery call;
@@ -211,6 +226,7 @@ CUresult Callbacks::make_room(const Context& context, std::uint64_t stream, bool
     if (state != CUDA_SUCCESS && state != CUDA_ERROR_NOT_READY) return state;
     lock.lock();
   }
+  if (!functions_.empty()) put_[stream] += weight;
   return CUDA_SUCCESS;
 }
 

@@ -54,11 +54,8 @@ class Callbacks {
  private:
   struct Open {
     Function function;
+    std::uint64_t place = 0;  // what had been put into its stream before it
     bool arrived = false;
-  };
-  struct Behind {
-    std::uint64_t first = 0;   // the function that these calls are behind
-    std::uint64_t weight = 0;  // of them
   };
 
   bool start_threads_locked();
@@ -73,8 +70,12 @@ class Callbacks {
   void end_turn(const Turn& turn);
   static void* run(void* callbacks);
   void forget_locked(std::uint64_t number);
-  std::uint64_t first_ahead_locked(std::uint64_t context, std::uint64_t stream,
-                                   bool blocking) const;
+  // Whether a stream waits for the function.
+  static bool holds(const Function& function, std::uint64_t context, std::uint64_t stream,
+                    bool blocking);
+  bool is_held_locked(std::uint64_t context, std::uint64_t stream, bool blocking) const;
+  std::uint64_t weight_behind_locked(std::uint64_t context, std::uint64_t stream,
+                                     bool blocking) const;
 
   std::mutex mutex_;
   std::condition_variable arrived_;   // something is in ready_
@@ -83,7 +84,8 @@ class Callbacks {
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, Open> functions_;  // that have not returned, by number
   std::deque<protocol::CallbackRun> ready_;
-  std::unordered_map<std::uint64_t, Behind> behind_;  // by stream
+  // By stream: the weight of what was put into it since functions have been open.
+  std::unordered_map<std::uint64_t, std::uint64_t> put_;
   unsigned runners_ = 0;
   unsigned idle_ = 0;
   bool reading_ = false;
