@@ -58,6 +58,11 @@ Side device_side(std::uint64_t address) {
   return range && !range->at_server() ? Side::host : Side::device;
 }
 
+CUresult share_for_turn(std::uint64_t source) {
+  Process& here = process();
+  return here.callbacks.any() ? here.host_twins.share(source) : CUDA_SUCCESS;
+}
+
 bool is_shared(std::uint64_t address) {
   const std::optional<MemoryRange> range = process().memory.find(address);
   return range && range->shared;

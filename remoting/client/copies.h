@@ -23,6 +23,10 @@ Side device_side(std::uint64_t address);
 // Whether the address is in host memory that the server has, too: copies of it are the server's.
 bool is_shared(std::uint64_t address);
 
+// Before the side of a copy's source is asked for: a function of the program that has not run yet
+// may write there, and then the copy is the server's, in its turn in the stream.
+CUresult share_for_turn(std::uint64_t source);
+
 // What is known here of a run of device memory that a call names.
 enum class Target { inside, outside, unknown };
 Target target_of(std::uint64_t address, std::uint64_t size);

@@ -389,6 +389,7 @@ namespace {
 
 class Counting final : public Unasked {
  public:
+  bool change_host_memory(const protocol::HostChanges&) override { return true; }
   void run(const protocol::CallbackRun& run) override {
     ordered = ordered && run.callback == arrived + 1;
     ++arrived;

@@ -65,6 +65,7 @@ CUresult copy_to_device(CUstream stream, Wait wait, CUdeviceptr destination, con
                         std::size_t size) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
   const std::uint64_t from = address_of(source);
+  if (const CUresult bad = share_for_turn(from); bad != CUDA_SUCCESS) return bad;
   return copy_on(stream, wait, destination, device_side(destination), from, side_of(from), size);
 }
 
@@ -78,6 +79,7 @@ CUresult copy_to_host(CUstream stream, Wait wait, void* destination, CUdeviceptr
 CUresult copy_anywhere(CUstream stream, Wait wait, CUdeviceptr destination, CUdeviceptr source,
                        std::size_t size) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
+  if (const CUresult bad = share_for_turn(source); bad != CUDA_SUCCESS) return bad;
   return copy_on(stream, wait, destination, side_of(destination), source, side_of(source), size);
 }
 

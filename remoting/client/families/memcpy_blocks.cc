@@ -216,6 +216,12 @@ CUresult enqueue_block(const CUDA_MEMCPY3D& what, CUstream stream, bool& shared)
   const Extent extent{what.WidthInBytes, what.Height, what.Depth};
   if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return CUDA_SUCCESS;
   if (what.srcLOD != 0 || what.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (what.srcMemoryType == CU_MEMORYTYPE_HOST || what.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
+    const std::uint64_t source = what.srcMemoryType == CU_MEMORYTYPE_HOST
+                                     ? reinterpret_cast<std::uint64_t>(what.srcHost)
+                                     : what.srcDevice;
+    if (const CUresult bad = share_for_turn(source); bad != CUDA_SUCCESS) return bad;
+  }
   Plane to;
   Plane from;
   if (const CUresult bad = plane_of(what.dstMemoryType, what.dstHost, what.dstDevice, what.dstArray,
