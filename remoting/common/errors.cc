@@ -11,4 +11,24 @@ Error system_error(ErrorKind kind, const std::string& what, int error_number) {
   return Error{kind, what + ": " + said, ""};
 }
 
+ErrorKind refusal_kind(std::uint16_t code) {
+  switch (code) {
+    case 2:
+      return ErrorKind::version;
+    case 3:
+      return ErrorKind::not_permitted;
+    case 4:
+    case 6:
+      return ErrorKind::busy;
+    case 10:
+      return ErrorKind::not_enough;
+    case 11:
+      return ErrorKind::not_found;
+    case 12:
+      return ErrorKind::invalid_input;
+    default:
+      return ErrorKind::internal;
+  }
+}
+
 }  // namespace headrace

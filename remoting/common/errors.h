@@ -2,6 +2,7 @@
 // Library code never prints, aborts or throws across its boundary: it returns one of these.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,5 +65,8 @@ class [[nodiscard]] Result<void> {
 
 // "TEXT: No such file or directory": a system error under the words that say what was tried.
 Error system_error(ErrorKind kind, const std::string& what, int error_number);
+
+// What the code of a Refuse or Close frame (PROTOCOL.md) asks of who receives it.
+ErrorKind refusal_kind(std::uint16_t code);
 
 }  // namespace headrace

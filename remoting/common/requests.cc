@@ -2,6 +2,9 @@
 
 #include <tuple>
 
+#include "common/credentials.h"
+#include "common/session_file.h"
+
 namespace headrace {
 
 using namespace headrace::protocol;
@@ -11,26 +14,6 @@ namespace {
 constexpr std::uint64_t connect_ms = 10'000;
 constexpr std::uint64_t answer_ms = 60'000;
 constexpr std::uint64_t close_ms = 1'000;
-
-ErrorKind kind_of(std::uint16_t code) {
-  switch (code) {
-    case 2:
-      return ErrorKind::version;
-    case 3:
-      return ErrorKind::not_permitted;
-    case 4:
-    case 6:
-      return ErrorKind::busy;
-    case 10:
-      return ErrorKind::not_enough;
-    case 11:
-      return ErrorKind::not_found;
-    case 12:
-      return ErrorKind::invalid_input;
-    default:
-      return ErrorKind::internal;
-  }
-}
 
 }  // namespace
 
@@ -53,6 +36,16 @@ Result<Requests> Requests::connect(const Endpoint& server, const Identity& ident
   return requests;
 }
 
+Result<Requests> Requests::of_session(const std::string& path, const std::string& build) {
+  const Result<SessionFile> file = read_session_file(path);
+  if (!file) return file.error();
+  const Result<Identity> identity = identity_from_pem(file->certificates, file->key);
+  if (!identity) return identity.error();
+  const Result<std::vector<Certificate>> trust = certificates_from_pem(file->trust);
+  if (!trust) return trust.error();
+  return connect(file->server, *identity, *trust, role_session, build);
+}
+
 void Requests::close() {
   FrameWriter out;
   if (out.add(Close::kType, Close{0, ""})) {
@@ -65,7 +58,7 @@ Error Requests::refusal(const Frame& frame) {
   Refuse refuse;
   Reader reader(frame.payload);
   if (frame.header.type == Refuse::kType && Refuse::decode(reader, refuse)) {
-    return Error{kind_of(refuse.code), refuse.text, refuse.hint};
+    return Error{refusal_kind(refuse.code), refuse.text, refuse.hint};
   }
   return Error{ErrorKind::protocol, "the server's answer does not make sense",
                "are client and appliance of the same release? headrace version"};
@@ -84,7 +77,7 @@ Result<Frame> Requests::exchange(FrameWriter& out, std::uint32_t call) {
       Close close;
       Reader reader(frame.payload);
       if (frame.header.type == Close::kType && Close::decode(reader, close)) {
-        return Error{kind_of(close.code), "the server closed: " + close.text, ""};
+        return Error{refusal_kind(close.code), "the server closed: " + close.text, ""};
       }
       continue;
     }

@@ -24,6 +24,8 @@ class Requests {
   static Result<Requests> connect(const Endpoint& server, const Identity& identity,
                                   const std::vector<Certificate>& trust, std::uint8_t role,
                                   const std::string& build);
+  // The same for a program of a reservation, with the session file that it was given.
+  static Result<Requests> of_session(const std::string& path, const std::string& build);
 
   // The server's answer, or its refusal as an error.
   template <typename Reply, typename Request>

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "common/requests.h"
-#include "common/session_file.h"
 #include "common/uuid.h"
 #include "launcher/commands.h"
 #include "launcher/exit_codes.h"
@@ -24,14 +23,7 @@ Result<protocol::StatusReply> ask_state() {
                  "inside one: headrace run -n 1 -- headrace smi; all GPUs of the pool: "
                  "headrace list"};
   }
-  const Result<SessionFile> file = read_session_file(path);
-  if (!file) return file.error();
-  const Result<Identity> identity = identity_from_pem(file->certificates, file->key);
-  if (!identity) return identity.error();
-  const Result<std::vector<Certificate>> trust = certificates_from_pem(file->trust);
-  if (!trust) return trust.error();
-  Result<Requests> requests =
-      Requests::connect(file->server, *identity, *trust, role_session, build_text);
+  Result<Requests> requests = Requests::of_session(path, build_text);
   if (!requests) return requests.error();
   Result<protocol::StatusReply> state =
       requests->ask<protocol::StatusReply>(protocol::StatusRequest{});

@@ -15,26 +15,6 @@ namespace {
 // A daemon that does not answer for so long counts as gone: sessions go on without it.
 constexpr std::uint64_t answer_ms = 10'000;
 
-ErrorKind kind_of(std::uint16_t code) {
-  switch (code) {
-    case 2:
-      return ErrorKind::version;
-    case 3:
-      return ErrorKind::not_permitted;
-    case 4:
-    case 6:
-      return ErrorKind::busy;
-    case 10:
-      return ErrorKind::not_enough;
-    case 11:
-      return ErrorKind::not_found;
-    case 12:
-      return ErrorKind::invalid_input;
-    default:
-      return ErrorKind::internal;
-  }
-}
-
 }  // namespace
 
 Result<BrokerClient> BrokerClient::connect(const std::string& path) {
@@ -141,7 +121,7 @@ Error BrokerClient::refused(const Frame& frame) {
   protocol::Refuse refuse;
   Reader reader(frame.payload);
   if (!protocol::Refuse::decode(reader, refuse)) return confused();
-  Error error{kind_of(refuse.code), refuse.text, refuse.hint};
+  Error error{refusal_kind(refuse.code), refuse.text, refuse.hint};
   refusal_ = std::move(refuse);
   return error;
 }

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 
+#include "folder.h"
 #include "remoting/softgpu/device/condition.h"
 #include "remoting/softgpu/device/kernel_times.h"
 
@@ -18,16 +18,7 @@ using softgpu::Condition;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/headrace-test-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
+using headrace::tests::Folder;
 
 std::unique_ptr<Condition> open_condition(const std::string& folder) {
   std::string why;

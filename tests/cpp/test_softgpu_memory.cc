@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <string>
 
+#include "folder.h"
 #include "remoting/softgpu/device/chunk_store.h"
 #include "remoting/softgpu/device/settings.h"
 #include "remoting/softgpu/driver/device_memory.h"
@@ -18,16 +18,7 @@ using softgpu::kChunkBytes;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/headrace-test-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
+using headrace::tests::Folder;
 
 std::unique_ptr<softgpu::ChunkStore> open_store(const std::string& folder, std::uint32_t chunks) {
   std::string why;

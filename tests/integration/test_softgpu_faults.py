@@ -3,7 +3,6 @@ seen by the driver and NVML of all processes alike."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,19 +10,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LIBRARIES = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release") / "lib/softgpu"
+from tests.fakes.asked_program import ROOT, AskedProgram
+
 OUT_OF_MEMORY, DEVICE_UNAVAILABLE, ECC, ILLEGAL_ADDRESS, TIMEOUT, FAILED = 2, 46, 214, 700, 702, 719
 
 XID_EVENT, DOUBLE_BIT_EVENT = 8, 2
 
-# Reads a line of JSON, does what it says, answers with a line: a driver and an NVML at work.
+DEVICES = "2x64MiB"
+
+# What the programs can be asked: a driver and an NVML at work.
 PROGRAM = r"""
-import ctypes, json, sys, time
+import ctypes, time
 import pynvml
 cuda = ctypes.CDLL("libcuda.so.1")
 PTX = b'''.version 8.0
@@ -94,50 +94,7 @@ def busy():
     return pynvml.nvmlDeviceGetUtilizationRates(device).gpu
 def processes():
     return sorted(p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(device))
-print("ready", flush=True)
-for line in sys.stdin:
-    name_of, *given = json.loads(line)
-    print(json.dumps(globals()[name_of](*given)), flush=True)
 """
-
-
-class Process:
-    """A program at work, asked by name."""
-
-    def __init__(self, state: Path, **settings: str) -> None:
-        environment = {n: os.environ[n] for n in ("PATH", "HOME", "LD_PRELOAD") if n in os.environ}
-        environment |= {
-            "LD_LIBRARY_PATH": str(LIBRARIES),
-            "HEADRACE_SOFTGPU": "2x64MiB",
-            "HEADRACE_SOFTGPU_STATE": str(state),
-            **settings,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
-
-    def begin(self, *words: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def ask(self, *words: object) -> Any:
-        self.begin(*words)
-        return self.answer()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 class Machine:
@@ -145,14 +102,14 @@ class Machine:
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self.processes: list[Process] = []
+        self.processes: list[AskedProgram] = []
 
-    def start(self, **settings: str) -> Process:
-        one = Process(self.state, **settings)
+    def start(self, **settings: str) -> AskedProgram:
+        one = AskedProgram(PROGRAM, self.state, DEVICES, **settings)
         self.processes.append(one)
         return one
 
-    def at_work(self, **settings: str) -> Process:
+    def at_work(self, **settings: str) -> AskedProgram:
         one = self.start(**settings)
         assert one.ask("start") == 0
         one.ask("load")
@@ -174,12 +131,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    if not (LIBRARIES / "libcuda.so.1").exists():
-        pytest.fail(f"no libcuda.so.1 in {LIBRARIES}: run 'make build' first")
     made = Machine(tmp_path / "state")
     yield made
     for process in made.processes:
-        process.end()
+        process.kill()
 
 
 def test_allocations_fail_as_often_as_was_said(machine: Machine) -> None:
@@ -320,7 +275,7 @@ def test_a_process_with_a_context_is_listed_until_it_is_gone(machine: Machine) -
     assert one.ask("reset") == 0
     assert watcher.ask("processes") == []
     assert one.ask("start") == 0
-    one.end()
+    one.kill()
     assert watcher.ask("processes") == []
 
 

@@ -3,24 +3,22 @@ copies between them, and what they refuse."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LIBRARIES = ROOT / os.environ.get("HEADRACE_TEST_BUILD", "build/release") / "lib/softgpu"
+from tests.fakes.asked_program import AskedProgram
+
 MIB = 1 << 20
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED = 0, 1, 2, 801
 
-# Reads a line of JSON, does what it says, answers with a line.
+DEVICES = "1x64MiB,1x32MiB"
+
+# What the programs can be asked.
 PROGRAM = r"""
-import ctypes, json, sys
+import ctypes
 import pynvml
 cuda = ctypes.CDLL("libcuda.so.1")
 contexts, memory = {}, {}
@@ -62,54 +60,15 @@ def nvml():
     return [[m.free, m.used, m.total] for m in (first, second)]
 def refused(name):
     return getattr(cuda, name)(*[ctypes.create_string_buffer(512) for _ in range(4)])
-print("ready", flush=True)
-for line in sys.stdin:
-    name_of, *given = json.loads(line)
-    print(json.dumps(globals()[name_of](*given)), flush=True)
 """
-
-
-class Process:
-    """A program that is asked by name."""
-
-    def __init__(self, state: Path, **settings: str) -> None:
-        environment = {n: os.environ[n] for n in ("PATH", "HOME", "LD_PRELOAD") if n in os.environ}
-        environment |= {
-            "LD_LIBRARY_PATH": str(LIBRARIES),
-            "HEADRACE_SOFTGPU": "1x64MiB,1x32MiB",
-            "HEADRACE_SOFTGPU_STATE": str(state),
-            **settings,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
-
-    def ask(self, *words: object) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Any]:
-    if not (LIBRARIES / "libcuda.so.1").exists():
-        pytest.fail(f"no libcuda.so.1 in {LIBRARIES}: run 'make build' first")
-    started: list[Process] = []
+    started: list[AskedProgram] = []
 
-    def make(device: int = 0, **settings: str) -> Process:
-        started.append(Process(tmp_path / "state", **settings))
+    def make(device: int = 0, **settings: str) -> AskedProgram:
+        started.append(AskedProgram(PROGRAM, tmp_path / "state", DEVICES, **settings))
         started[-1].ask("use", device)
         return started[-1]
 
@@ -118,7 +77,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         process.kill()
 
 
-def check_figures(process: Process) -> int:
+def check_figures(process: AskedProgram) -> int:
     """Free and used are the total, everywhere; the bytes in use."""
     free, total = process.ask("info")
     used = total - free

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "driverabi/arrays.h"
+#include "driverabi/stream_memory.h"
 #include "gen/client_families.h"
 
 namespace headrace::client::families {

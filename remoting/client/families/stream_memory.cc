@@ -14,13 +14,6 @@ namespace {
 
 using driverabi::MemoryOperation;
 
-CUresult one(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value,
-             unsigned flags) {
-  CUstreamBatchMemOpParams params =
-      driverabi::write_memory_operation({type, address, value, flags});
-  return families::cuStreamBatchMemOp_v2(stream, 1, &params, 0);
-}
-
 // The context that a call names; events are used in it, whichever is current.
 CUresult find_context(CUcontext handle, std::shared_ptr<Context>& context) {
   if (const CUresult state = enter(); state != CUDA_SUCCESS) return state;
@@ -69,23 +62,6 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
   }
   if (const CUresult bad = twins.push(); bad != CUDA_SUCCESS) return bad;
   return send_or_ask(context->id, call, known);
-}
-
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
-}
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
-}
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                 unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
-}
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                 unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
 }
 
 CUresult cuCtxRecordEvent(CUcontext handle, CUevent event) {

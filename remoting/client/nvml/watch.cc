@@ -12,7 +12,6 @@
 
 #include "common/log.h"
 #include "common/requests.h"
-#include "common/session_file.h"
 #include "common/uuid.h"
 
 namespace headrace::client::nvml {
@@ -44,13 +43,7 @@ Result<Requests> connect() {
   if (path == nullptr || *path == '\0') {
     return Error{ErrorKind::not_found, "HEADRACE_SESSION is not set", "headrace run"};
   }
-  const Result<SessionFile> file = read_session_file(path);
-  if (!file) return file.error();
-  const Result<Identity> identity = identity_from_pem(file->certificates, file->key);
-  if (!identity) return identity.error();
-  const Result<std::vector<Certificate>> trust = certificates_from_pem(file->trust);
-  if (!trust) return trust.error();
-  return Requests::connect(file->server, *identity, *trust, role_session, "headrace-nvml/0.1.0");
+  return Requests::of_session(path, "headrace-nvml/0.1.0");
 }
 
 Device describe(const protocol::SliceState& from) {

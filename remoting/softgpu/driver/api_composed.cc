@@ -7,6 +7,7 @@
 #include <set>
 
 #include "remoting/driverabi/arrays.h"
+#include "remoting/driverabi/stream_memory.h"
 
 namespace headrace::softgpu {
 
@@ -19,6 +20,7 @@ decltype(::cuDeviceSetMemPool) cuDeviceSetMemPool;
 decltype(::cuMemcpy3DAsync_v2) cuMemcpy3DAsync_v2;
 decltype(::cuMemcpyAsync) cuMemcpyAsync;
 decltype(::cuPointerGetAttribute) cuPointerGetAttribute;
+decltype(::cuStreamBatchMemOp_v2) cuStreamBatchMemOp_v2;
 decltype(::cuStreamSynchronize) cuStreamSynchronize;
 
 #define HEADRACE_BODY(name) softgpu::name

@@ -9,8 +9,12 @@
 
 namespace headrace::softgpu {
 
-// With the others in this file, and the body behind it.
+// The body behind it here, and those of driverabi/composed_bodies.inc.
 decltype(::cuStreamBatchMemOp_v2) cuStreamBatchMemOp_v2;
+decltype(::cuStreamWaitValue32_v2) cuStreamWaitValue32_v2;
+decltype(::cuStreamWaitValue64_v2) cuStreamWaitValue64_v2;
+decltype(::cuStreamWriteValue32_v2) cuStreamWriteValue32_v2;
+decltype(::cuStreamWriteValue64_v2) cuStreamWriteValue64_v2;
 
 namespace {
 
@@ -71,13 +75,6 @@ void submit(Runtime& runtime, const ContextPtr& context, const StreamPtr& stream
   }  // a barrier orders what is in order already
 }
 
-CUresult one(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value,
-             unsigned flags) {
-  CUstreamBatchMemOpParams params =
-      driverabi::write_memory_operation({type, address, value, flags});
-  return softgpu::cuStreamBatchMemOp_v2(stream, 1, &params, 0);
-}
-
 CUresult find_context(Runtime& runtime, CUcontext handle, ContextPtr* out) {
   if (handle == nullptr) return runtime.current(out);
   *out = runtime.contexts.find(handle);
@@ -110,42 +107,25 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
   });
 }
 
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
-}
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
-}
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                 unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
-}
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                 unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
-}
-
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* params,
                             unsigned int flags) {
   return softgpu::cuStreamBatchMemOp_v2(stream, count, params, flags);
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
+  return softgpu::cuStreamWaitValue32_v2(stream, address, value, flags);
 }
 CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                              unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
+  return softgpu::cuStreamWaitValue64_v2(stream, address, value, flags);
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                               unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
+  return softgpu::cuStreamWriteValue32_v2(stream, address, value, flags);
 }
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                               unsigned int flags) {
-  return one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
+  return softgpu::cuStreamWriteValue64_v2(stream, address, value, flags);
 }
 
 // ---------------------------------------------------------------- a whole context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import forms
 from .cfg import Barrier, Block, Branch, Layout, Switch, member_mask
 from .generator import CARRY
-from .model import Addr, Args, Instr, Module, Not, Operand, Pair, Reg, Vec
+from .model import Instr, Module, Operand, registers_of
 
 _STRONG_WORDS = {"volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"}
 _STRONG_OPS = {"atom", "membar", "fence", "nanosleep"}
@@ -14,20 +14,6 @@ _STRONG_OPS = {"atom", "membar", "fence", "nanosleep"}
 def is_strong(instr: Instr) -> bool:
     """Does a loop with this instruction perhaps wait for another thread?"""
     return instr.opcode in _STRONG_OPS or not _STRONG_WORDS.isdisjoint(instr.form.split("."))
-
-
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Reg):
-        return [operand.name]
-    if isinstance(operand, Not):
-        return [operand.reg.name]
-    if isinstance(operand, Addr):
-        return _registers(operand.base)
-    if isinstance(operand, Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    if isinstance(operand, (Vec, Args)):
-        return [r for item in operand.items for r in _registers(item)]
-    return []
 
 
 def private_registers(module: Module, layout: Layout) -> set[str]:
@@ -47,10 +33,10 @@ def private_registers(module: Module, layout: Layout) -> set[str]:
             if instr.guard is not None:
                 note(instr.guard.reg, number, False)
             for op in instr.ops[1 if writes else 0 :]:
-                for name in _registers(op):
+                for name in registers_of(op):
                     note(name, number, False)
             if writes and instr.ops:
-                for name in _registers(instr.ops[0]):
+                for name in registers_of(instr.ops[0]):
                     note(name, number, instr.guard is None)
         end = block.end
         if isinstance(end, Branch):
@@ -58,7 +44,7 @@ def private_registers(module: Module, layout: Layout) -> set[str]:
         elif isinstance(end, Switch):
             note(end.index.name, number, False)
         elif isinstance(end, Barrier):
-            shared.update(r for op in end.instr.ops for r in _registers(op))
+            shared.update(r for op in end.instr.ops for r in registers_of(op))
     return {
         name
         for name, written in first_write.items()

@@ -200,3 +200,18 @@ class Module:
                 pos = self.text.find("\n", pos + 1)
             ends.append(len(self.text))
         return bisect.bisect_left(self._line_ends, offset) + 1
+
+
+def registers_of(operand: Operand) -> list[str]:
+    """Names of the registers that an operand reads or is, in order, repeats included."""
+    if isinstance(operand, Reg):
+        return [operand.name]
+    if isinstance(operand, Not):
+        return [operand.reg.name]
+    if isinstance(operand, Addr):
+        return registers_of(operand.base)
+    if isinstance(operand, Pair):
+        return registers_of(operand.first) + registers_of(operand.second)
+    if isinstance(operand, (Vec, Args)):
+        return [r for item in operand.items for r in registers_of(item)]
+    return []

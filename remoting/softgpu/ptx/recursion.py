@@ -18,22 +18,19 @@ from .errors import UnsupportedForm, invalid
 from .model import (
     TYPE_BYTES,
     Addr,
-    Args,
     Float,
     Guard,
     Instr,
     Int,
     Label,
     Module,
-    Not,
     Operand,
-    Pair,
     Reg,
     Sink,
     Stmt,
     Sym,
     Variable,
-    Vec,
+    registers_of,
 )
 
 #: Placeholders in the statements until all frames are known; made here, never by the parser.
@@ -106,20 +103,6 @@ def cyclic(edges: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Reg):
-        return [operand.name]
-    if isinstance(operand, Not):
-        return [operand.reg.name]
-    if isinstance(operand, Addr):
-        return _registers(operand.base)
-    if isinstance(operand, Pair):
-        return _registers(operand.first) + _registers(operand.second)
-    if isinstance(operand, (Vec, Args)):
-        return [r for item in operand.items for r in _registers(item)]
-    return []
-
-
 class Frames:
     """Puts frames in place of the placeholders."""
 
@@ -146,15 +129,15 @@ class Frames:
         uses: set[str] = {instr.guard.reg} if instr.guard is not None else set()
         if instr.form == ENTER:
             site = self.sites[_number(instr)]
-            uses.update(r for _, op in site.arguments for r in _registers(op))
-            return uses, {r for _, op in site.returns for r in _registers(op)}
+            uses.update(r for _, op in site.arguments for r in registers_of(op))
+            return uses, {r for _, op in site.returns for r in registers_of(op)}
         if instr.form == LEAVE or instr.opcode in ("bra", "brx", "ret", "exit"):
-            uses.update(r for op in instr.ops for r in _registers(op))
+            uses.update(r for op in instr.ops for r in registers_of(op))
             return uses, set()
         pattern = forms.require(instr.form, self.module.line(instr.offset)).pattern
         first = 1 if pattern.writes else 0
-        uses.update(r for op in instr.ops[first:] for r in _registers(op))
-        written = {r for op in instr.ops[:first] for r in _registers(op)}
+        uses.update(r for op in instr.ops[first:] for r in registers_of(op))
+        written = {r for op in instr.ops[:first] for r in registers_of(op)}
         return uses, written if instr.guard is None else set()
 
     def _successors(self, stmts: list[Stmt]) -> list[list[int]]:
